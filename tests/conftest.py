@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tfps import pytest_plugin
+from tests.harness import fixtures
 
 # pytest-timeout ends what hangs; a busy machine makes single examples slow. `scaled_examples` takes
 # the numbers of single tests from here.
@@ -133,12 +133,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take the fixtures from this checkout where pytest did not find the plugin by itself.
-
-    It does not where tfps was installed before it had one, and where no plugin is to be found.
-    """
-    if not config.pluginmanager.is_registered(pytest_plugin):
-        config.pluginmanager.register(pytest_plugin, "tfps")
+    config.pluginmanager.register(fixtures, "tfps")
     if not config.getoption("gpus"):
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -1,4 +1,4 @@
-"""Clusters for tests, which modules lend each other: from the plugin for other projects' tests."""
+"""Clusters for tests, which modules lend each other."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import tfps
+from tests.harness.leaks import assert_no_leaks
 from tests.unit.graphs import graphs_as_traced
 from tfps.launch import LocalCluster
 from tfps.launch.environment import common_environment
 from tfps.launch.starter import make_starter
-from tfps.testing import assert_no_leaks
 from tfps.transport.setting import TRANSPORT_VARIABLE
 
 

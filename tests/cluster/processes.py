@@ -12,8 +12,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tests.harness.command import Command
 from tfps.cluster import accepts_connections, lease_ports
-from tfps.testing import Command
 
 SERVER = """
 import json, os, sys

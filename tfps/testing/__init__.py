@@ -1,13 +1,5 @@
-"""Tools for tests: a cluster in one process, commands with deadlines, and checks for leaks."""
+"""Tools for tests of models and training loops: a cluster in one process."""
 
-from tfps.testing.command import Command, run_command
 from tfps.testing.in_process_cluster import InProcessCluster
-from tfps.testing.leaks import ProcessSnapshot, assert_no_leaks
 
-__all__ = [
-    "Command",
-    "ProcessSnapshot",
-    "InProcessCluster",
-    "run_command",
-    "assert_no_leaks",
-]
+__all__ = ["InProcessCluster"]

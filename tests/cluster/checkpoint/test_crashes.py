@@ -12,8 +12,9 @@ import tensorflow as tf
 import tfps
 from tests.cluster.checkpoint.counting_model import counting_model, updates_of
 from tests.cluster.checkpoint.crashing_job import UNAVAILABLE
+from tests.harness.command import Command
+from tests.harness.leaks import assert_no_leaks
 from tfps.checkpoint.commit import Folder
-from tfps.testing import Command, assert_no_leaks
 
 pytestmark = pytest.mark.timeout(280)
 

@@ -12,12 +12,12 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.launch.small_fit import small_fit
+from tests.harness.leaks import assert_no_leaks
 from tests.messages import check_message, raises
 from tfps.cluster import lease_ports
 from tfps.errors import ConfigError, TaskFailed
 from tfps.launch import LocalCluster
 from tfps.runtime.coordinator.data_plane import DataPlane
-from tfps.testing import assert_no_leaks
 
 pytestmark = pytest.mark.timeout(180)
 

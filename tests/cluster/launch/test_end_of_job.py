@@ -13,9 +13,10 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.harness.command import Command
+from tests.harness.leaks import assert_no_leaks
 from tfps.cluster import ClusterSpec, announce_finished, lease_ports
 from tfps.launch import LocalCluster
-from tfps.testing import Command, assert_no_leaks
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 

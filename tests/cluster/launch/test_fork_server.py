@@ -14,11 +14,12 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.harness.command import Command
+from tests.harness.leaks import assert_no_leaks
 from tests.messages import raises
 from tfps.cluster import lease_ports
 from tfps.errors import TaskFailed
 from tfps.launch import LocalCluster
-from tfps.testing import Command, assert_no_leaks
 
 pytestmark = [pytest.mark.rare, pytest.mark.timeout(120)]
 

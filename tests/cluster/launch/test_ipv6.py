@@ -11,9 +11,10 @@ import pytest
 
 import tfps
 from tests.cluster.launch.small_fit import small_fit
+from tests.harness.command import Command
+from tests.harness.leaks import assert_no_leaks
 from tfps.cluster import ClusterSpec, lease_ports
 from tfps.runtime.coordinator.data_plane import DataPlane
-from tfps.testing import Command, assert_no_leaks
 
 DEADLINE_S = 150
 SERVE = [sys.executable, "-m", "tfps", "serve"]

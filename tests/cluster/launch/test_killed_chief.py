@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.launch.counting_chief import STEPS
+from tests.harness.command import Command
 from tfps.launch import LocalCluster
 from tfps.launch.environment import task_environment
-from tfps.testing import Command
 from tfps.transport.setting import TRANSPORT_VARIABLE
 
 ROOT = Path(__file__).resolve().parents[3]

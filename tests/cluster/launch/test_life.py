@@ -9,10 +9,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.harness.command import Command, run_command
+from tests.harness.leaks import assert_no_leaks
 from tests.messages import raises
 from tfps.errors import ConfigError, TaskFailed
 from tfps.launch import LocalCluster
-from tfps.testing import Command, assert_no_leaks, run_command
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.command import run_command
 from tfps.launch import LocalCluster
 from tfps.launch.environment import task_environment
-from tfps.testing import run_command
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 

@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 
 import tfps
+from tests.harness.command import run_command
 from tfps.cluster import SUPERVISED
 from tfps.launch import LocalCluster
 from tfps.launch.environment import task_environment
-from tfps.testing import run_command
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -17,10 +17,10 @@ import pytest
 
 import tfps
 from tests.cluster.checkpoint.counting_model import count_of, counting_model, updates_of
+from tests.harness.command import Command
 from tests.messages import raises
 from tfps.errors import ConfigError, ConnectTimeout
 from tfps.launch import LocalCluster
-from tfps.testing import Command
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]
 

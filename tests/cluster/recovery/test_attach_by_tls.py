@@ -14,12 +14,12 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.checkpoint.counting_model import count_of, counting_model, updates_of
+from tests.harness.leaks import assert_no_leaks
 from tests.messages import raises
 from tests.unit.transport.direct.certificates import made_tls, needs_openssl
 from tfps.cluster import lease_ports
 from tfps.errors import ConfigError, ConnectTimeout
 from tfps.launch import LocalCluster
-from tfps.testing import assert_no_leaks
 
 pytestmark = [pytest.mark.rare, pytest.mark.timeout(180), needs_openssl]
 

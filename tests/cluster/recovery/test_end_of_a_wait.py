@@ -17,9 +17,9 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
+from tests.harness.leaks import assert_no_leaks
 from tfps.errors import StrategyClosed
 from tfps.launch import LocalCluster
-from tfps.testing import assert_no_leaks
 
 DEADLINE_S = 60.0
 MOST_EPOCHS = 500

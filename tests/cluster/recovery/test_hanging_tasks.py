@@ -12,9 +12,9 @@ import pytest
 import tfps
 from tests.cluster.blocked_process import blocked
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
+from tests.harness.leaks import assert_no_leaks
 from tfps.launch import LocalCluster
 from tfps.recovery.events import EventLog
-from tfps.testing import assert_no_leaks
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 

@@ -15,9 +15,9 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.counting_job import CountingJob, EpochsOfOneVisit
+from tests.harness.leaks import assert_no_leaks
 from tests.messages import raises
 from tfps.launch import LocalCluster
-from tfps.testing import assert_no_leaks
 
 DEADLINE_S = 60.0
 MOST_EPOCHS = 500

@@ -16,8 +16,8 @@ import pytest
 
 import tfps
 from tests.cluster.launch.counting_chief import STEPS
+from tests.harness.command import Command
 from tfps.cluster import lease_ports
-from tfps.testing import Command
 
 pytestmark = pytest.mark.timeout(400)
 

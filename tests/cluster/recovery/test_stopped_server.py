@@ -15,9 +15,9 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.recovery.conftest import PROBES
+from tests.harness.command import Command
 from tests.messages import raises
 from tfps.launch import LocalCluster
-from tfps.testing import Command
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 

@@ -11,9 +11,9 @@ import pytest
 
 import tfps
 from tests.cluster.process_memory import available_gb, peak_gb
+from tests.harness.leaks import assert_no_leaks
 from tfps.launch import LocalCluster
 from tfps.partitioners import RowShuffle
-from tfps.testing import assert_no_leaks
 
 ROWS, WIDTH = 2_000_000, 250
 TABLE_GB = 4 * ROWS * WIDTH / 1e9

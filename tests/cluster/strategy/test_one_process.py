@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.strategy.one_process import STEPS
-from tfps.testing import run_command
+from tests.harness.command import run_command
 
 ROOT = Path(__file__).parents[3]
 DEADLINE_S = 200.0

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tfps.testing import run_command
+from tests.harness.command import run_command
 
 DEADLINE_S = 240.0
 

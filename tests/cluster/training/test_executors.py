@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.harness.command import run_command
 from tfps.launch import LocalCluster
 from tfps.runtime.worker.executor_choice import ExecutorChoice
-from tfps.testing import run_command
 
 RANDOM = np.random.default_rng(0)
 IDS, NUMBERS = RANDOM.integers(0, 50, (96, 4)), RANDOM.normal(size=(96, 8)).astype("float32")

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.harness.command import Command
 from tfps.launch import LocalCluster
-from tfps.testing import Command
 
 SOME_UPDATES = 50
 DEADLINE_S = 150

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.testing import run_command
+from tests.harness.command import run_command
 
 PLAIN_PROGRAM = """
 import sys

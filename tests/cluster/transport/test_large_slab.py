@@ -12,8 +12,8 @@ import pytest
 
 import tfps
 from tests.cluster.process_memory import available_gb, peak_gb
+from tests.harness.leaks import assert_no_leaks
 from tfps.launch import LocalCluster
-from tfps.testing import assert_no_leaks
 
 ROWS, WIDTH = 536_872, 1_000
 BATCH_SIZE, EPOCHS = 4, 2

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tfps.testing import run_command
+from tests.harness.command import run_command
 
 SUITE = Path(__file__).with_name("fault_tolerance_suite.py")
 CLASSES = ("MultiWorkerFaultToleranceTest", "SingleWorkerFaultToleranceTest")

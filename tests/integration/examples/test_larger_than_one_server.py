@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.command import run_command
+from tests.harness.leaks import assert_no_leaks
 from tests.integration.project import pages
-from tfps.testing import assert_no_leaks, run_command
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -12,7 +12,8 @@ import pytest
 
 from benchmarks.slow_script import parse_steps
 from benchmarks.strategy_rows import ROWS, on_each_worker
-from tfps.testing import assert_no_leaks, run_command
+from tests.harness.command import run_command
+from tests.harness.leaks import assert_no_leaks
 
 pytestmark = pytest.mark.timeout(280)
 

@@ -15,13 +15,14 @@ import pytest
 
 import tfps
 from benchmarks.__main__ import main as benchmarks
+from tests.harness.command import run_command
+from tests.harness.leaks import assert_no_leaks
 from tests.integration.project import pages
 from tests.integration.project.pages import ROOT
 from tests.integration.terminal import run_in_terminal
 from tfps.cli import main
 from tfps.config import load
 from tfps.config.bundle import config_path
-from tfps.testing import assert_no_leaks, run_command
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -181,7 +182,7 @@ def test_a_mistake_is_told_as_the_page_says(tmp_path: Path) -> None:
 
 
 def test_every_python_example_is_run() -> None:
-    """The kind "pytest" runs in tests/cluster/launch/test_pytest_plugin.py."""
+    """The kind "pytest" runs in tests/cluster/launch/test_own_tests.py."""
     of_python = [block for block in BLOCKS if block.language in ("python", "diff")]
     assert [block for block in of_python if block.marker != "runnable"] == []
     kinds = {block.value for block in BLOCKS if block.marker == "runnable"}

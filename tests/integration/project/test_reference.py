@@ -19,7 +19,7 @@ import pytest
 import tfps
 from tests.integration.project import pages
 from tests.integration.project.pages import ROOT
-from tfps import errors, pytest_plugin
+from tfps import errors
 from tfps.bridge import keras_patches
 from tfps.cluster.proxies import EXCLUSIONS
 from tfps.config import parse
@@ -153,26 +153,6 @@ def test_each_public_name_is_listed_as_its_documentation_begins() -> None:
         for name, (sentence, link) in _rows("api").items()
     }
     assert shown == expected
-
-
-def test_each_fixture_and_marker_of_the_plugin_is_listed() -> None:
-    """They are listed beside the public names: tests request them by name, without an import."""
-    link = r"\[pytest_plugin.py\]\(../../tfps/pytest_plugin.py\)"
-    rows = re.findall(
-        rf"^\| (fixture|marker) `(\w+)` \| (.*?) \| {link} \|$",
-        pages.text_of(f"{FOLDER}/api.md"),
-        re.M,
-    )
-    fixtures = {name: value for name, value in vars(pytest_plugin).items() if name[:5] == "tfps_"}
-    expected = {
-        ("fixture", name, (inspect.getdoc(value) or "").split("\n\n")[0].replace("\n", " "))
-        for name, value in fixtures.items()
-    }
-    for name, text in pytest_plugin.MARKERS.items():
-        call, _, meaning = text.partition(": ")
-        expected.add(("marker", name, f"`{call}`: {meaning}."))
-    assert len(expected) == 5
-    assert set(rows) == expected
 
 
 def _of_tfps(name: str) -> Any:

@@ -113,16 +113,6 @@ def test_shipped_jobs_are_found_in_an_empty_folder(installed: Path, run: Run) ->
     assert Path(default).is_file()
 
 
-@pytest.mark.rare
-def test_pytest_finds_the_plugin_by_itself(installed: Path, run: Run) -> None:
-    """It finds it also in a project that has chosen another backend of Keras."""
-    command = [installed / "python", "-m", "pytest", "--markers", "--trace-config"]
-    result = run(command, KERAS_BACKEND="jax")
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "@pytest.mark.tfps_cluster(workers=2, ps=1, environment=None): " in result.stdout
-    assert f"<module 'tfps.pytest_plugin' from '{installed.parent}" in result.stdout
-
-
 def test_import_needs_no_tensorflow(installed: Path, run: Run) -> None:
     program = (
         "import sys, tfps, tfps.cluster, tfps.placement, tfps.config\n"

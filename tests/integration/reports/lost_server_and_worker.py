@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 
+from tests.harness.command import run_command
 from tests.integration.reports.report import Report
-from tfps.testing import run_command
 
 TURNS = 4
 SCRIPT = """

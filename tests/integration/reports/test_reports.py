@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
+from tests.harness.command import run_command
+from tests.harness.leaks import assert_no_leaks
 from tests.integration.reports.__main__ import NAMES
-from tfps.testing import assert_no_leaks, run_command
 
 pytestmark = [pytest.mark.timeout(1560), pytest.mark.slow]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.command import run_command
 from tests.integration.library_lines import RAW
-from tfps.testing import run_command
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 

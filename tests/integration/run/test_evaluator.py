@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.command import Command
 from tfps.cluster import ClusterSpec, lease_ports
-from tfps.testing import Command
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tfps.testing import run_command
+from tests.harness.command import run_command
 
 pytestmark = [pytest.mark.rare, pytest.mark.timeout(180)]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.command import Command, run_command
 from tests.integration.library_lines import RAW
 from tests.integration.run.counting_script import counting_script
 from tests.integration.terminal import run_in_terminal
-from tfps.testing import Command, run_command
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tfps.testing import Command
+from tests.harness.command import Command
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(180)]
 

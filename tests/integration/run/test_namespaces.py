@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.namespaces import NamespaceNetwork, NoNamespacesError, namespaces
-from tfps.testing import Command
+from tests.harness.command import Command
 
 pytestmark = [pytest.mark.rare, pytest.mark.timeout(240)]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.command import run_command
 from tests.integration.library_lines import RAW
 from tfps.cluster import ClusterSpec, lease_ports
-from tfps.testing import run_command
 
 pytestmark = [pytest.mark.rare, pytest.mark.timeout(120)]
 

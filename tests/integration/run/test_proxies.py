@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.command import run_command
 from tests.integration.run.test_scheduler import FIT
-from tfps.testing import run_command
 
 pytestmark = pytest.mark.timeout(300)
 NOBODY = "http://127.0.0.1:9"

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.harness.command import Command, run_command
 from tests.integration.run.counting_script import counting_script
 from tfps.cluster import lease_ports
-from tfps.testing import Command, run_command
 
 pytestmark = pytest.mark.timeout(400)
 

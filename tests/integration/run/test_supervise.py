@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tfps.testing import Command, run_command
+from tests.harness.command import Command, run_command
 
 pytestmark = pytest.mark.timeout(120)
 

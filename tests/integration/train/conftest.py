@@ -12,8 +12,8 @@ import keras
 import pytest
 from click.testing import CliRunner
 
+from tests.harness.command import run_command
 from tfps.cli import main
-from tfps.testing import run_command
 
 DEADLINE_S = 200
 TFPS = (sys.executable, "-m", "tfps")

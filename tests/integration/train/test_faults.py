@@ -11,10 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.harness.command import Command
+from tests.harness.leaks import assert_no_leaks
 from tests.integration.library_lines import RAW
 from tests.integration.train.commands import ALONE, DEADLINE_S, RESULTS, SMALL, SUBSET, TFPS
 from tfps.recovery.events import EventLog
-from tfps.testing import Command, assert_no_leaks
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(400)]
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.command import run_command
+from tests.harness.leaks import assert_no_leaks
 from tests.integration.library_lines import RAW
 from tests.unit.recommender.click_files import rows, write_criteo, write_parquet, write_tfrecord
 from tfps.config import load
 from tfps.config.bundle import find_example
-from tfps.testing import assert_no_leaks, run_command
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 

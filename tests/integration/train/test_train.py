@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.command import Command, run_command
+from tests.harness.leaks import assert_no_leaks
 from tests.integration.library_lines import RAW
 from tests.integration.project import pages
 from tests.integration.train.commands import ALONE, DEADLINE_S, RESULTS, SMALL, SUBSET, TFPS
@@ -19,7 +21,6 @@ from tfps.config import load
 from tfps.config.bundle import config_path
 from tfps.job.figures import draw_all
 from tfps.recovery.events import EventLog
-from tfps.testing import Command, assert_no_leaks, run_command
 
 pytestmark = pytest.mark.timeout(400)
 

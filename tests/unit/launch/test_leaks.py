@@ -11,8 +11,9 @@ import threading
 
 import pytest
 
+from tests.harness.command import Command, run_command
+from tests.harness.leaks import assert_no_leaks
 from tests.messages import raises
-from tfps.testing import Command, assert_no_leaks, run_command
 
 
 def test_a_process_left_behind_is_found() -> None:
@@ -54,7 +55,7 @@ def test_the_fork_server_stays_but_not_what_it_started(child: tuple[str, ...]) -
 TRACKED = """
 from multiprocessing import resource_tracker
 import psutil
-from tfps.testing import assert_no_leaks
+from tests.harness.leaks import assert_no_leaks
 with assert_no_leaks(settle_s=0.1):
     resource_tracker.ensure_running()
 print(len(psutil.Process().children()))
@@ -93,7 +94,7 @@ def test_output_that_never_comes() -> None:
 
 
 def test_a_command_that_leaves_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfps.testing.command.REAP_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("tests.harness.command.REAP_TIMEOUT_S", 0.2)
     code = (
         "import subprocess, sys, time;"
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"

@@ -12,8 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.harness.command import Command
+from tests.harness.leaks import assert_no_leaks
 from tfps.launch.process import TaskProcess, describe_status, last_lines, start_program
-from tfps.testing import Command, assert_no_leaks
 
 
 def _task(code: str, log_path: Path) -> TaskProcess:

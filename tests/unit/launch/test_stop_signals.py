@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tfps.testing import Command
+from tests.harness.command import Command
 
 GRACE_S = 0.2
 SHOW_CURSOR = "\x1b[?25h"

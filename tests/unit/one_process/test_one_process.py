@@ -12,10 +12,11 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.harness.leaks import assert_no_leaks
 from tests.messages import raises
 from tfps.errors import ClusterError, ConfigError, StrategyClosed
 from tfps.optimizers import server_update
-from tfps.testing import InProcessCluster, assert_no_leaks
+from tfps.testing import InProcessCluster
 
 Make = Callable[..., tfps.ParameterServerStrategy]
 X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")

@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.harness.leaks import assert_no_leaks
 from tfps.cluster import lease_ports
 from tfps.recovery.probing.liveness import ProbePolicy
 from tfps.recovery.probing.probe import METHOD, Observation, Prober, Task, all_tasks_reply
-from tfps.testing import assert_no_leaks
 
 POLICY = ProbePolicy(period_s=0.05, deadline_s=0.5)
 DEADLINE_S = 30.0

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.harness import cluster_pool
+from tests.harness.cluster_pool import MOST_CLUSTERS, ClusterPool
 from tfps.cluster import Client, ClusterSpec, close_clients, register_client
-from tfps.testing import cluster_pool
-from tfps.testing.cluster_pool import MOST_CLUSTERS, ClusterPool
 
 ports = itertools.count(1)
 

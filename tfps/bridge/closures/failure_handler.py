@@ -144,13 +144,13 @@ class FailureHandler(private.WorkerPreemptionHandler):
         worker_device_name: str = "(unknown)",
     ) -> Iterator[None]:
         """Handle a closure that fails with its worker: return when this worker is back."""
-        if not self._should_preemption_thread_run:
-            yield
-            return
         worker = int(worker_device_name.rpartition(":")[2])
         # TensorFlow calls this again for the recovery, as soon as any worker may be back. A thread
         # that waits for its own worker uses no server, and must not delay a lost server's return.
         self._wait_until_back(worker)
+        if not self._should_preemption_thread_run:
+            yield
+            return
 
         def failed(error: Exception) -> None:
             if on_failure_fn:

@@ -1,7 +1,7 @@
-"""The pytest plugin of tfps: fixtures with clusters, and markers with their sizes.
+"""The fixtures with clusters, and the markers with their sizes: a pytest plugin.
 
-pytest imports it for every project of an environment, also for those on another Keras backend. So
-it imports tfps when a test uses a fixture, and TensorFlow when the fixture needs it.
+It imports tfps when a test uses a fixture: a process of pytest-xdist that only hands out tests
+needs no TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,15 +17,19 @@ import pytest
 
 if TYPE_CHECKING:
     import tfps
+    from tests.harness.cluster_pool import ClusterPool
     from tfps.launch import LocalCluster
     from tfps.testing import InProcessCluster
-    from tfps.testing.cluster_pool import ClusterPool
 
 MARKERS = {
     "tfps_cluster": "tfps_cluster(workers=2, ps=1, environment=None): the cluster of processes "
     "that the fixture of this name starts; the environment has further variables of its tasks",
     "tfps_one_process": "tfps_one_process(workers=2, ps=1): the workers and the parameter servers "
     "that the fixture of this name makes within this process",
+}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "tfps_cluster": {"workers": 2, "ps": 1, "environment": None},
+    "tfps_one_process": {"workers": 2, "ps": 1},
 }
 MAX_SHOWN_LINES = 40
 
@@ -42,7 +46,7 @@ def tfps_cluster(
     ``@pytest.mark.tfps_cluster(workers=2, ps=1)`` says how large it is. After the test nothing may
     be left of it: no process, no port, no thread.
     """
-    from tfps.testing import assert_no_leaks
+    from tests.harness.leaks import assert_no_leaks
 
     start = _make_starter(request.node, tmp_path_factory)
     with assert_no_leaks(), start(**_read_mark(request.node, "tfps_cluster")) as cluster:
@@ -52,7 +56,7 @@ def tfps_cluster(
 @pytest.fixture(scope="session")
 def _tfps_cluster_pool(request: pytest.FixtureRequest) -> Iterator[ClusterPool]:
     """The pool of clusters that modules share."""
-    from tfps.testing.cluster_pool import ClusterPool
+    from tests.harness.cluster_pool import ClusterPool
 
     with contextlib.closing(ClusterPool()) as pool:
         request.config.stash[_pool] = pool
@@ -74,7 +78,7 @@ def tfps_cluster_factory(
     test nothing may be left but what waits for the next one: a cluster of which no test has
     failed, killed a task or left a strategy open.
     """
-    from tfps.testing import assert_no_leaks
+    from tests.harness.leaks import assert_no_leaks
 
     pool, failed = _tfps_cluster_pool, request.session.testsfailed
     start = _make_starter(request.node, tmp_path_factory)
@@ -126,18 +130,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Called by pytest: describe the markers."""
     for description in MARKERS.values():
         config.addinivalue_line("markers", description)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Called by pytest: report invalid markers as errors of their module."""
-    report = yield
-    mistakes = _marker_problems(
-        [item for item in report.result or () if isinstance(item, pytest.Item)]
-    )
-    if mistakes:
-        report.outcome, report.longrepr, report.result = "failed", mistakes, []
-    return report
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -225,31 +217,8 @@ def _keep_logs(node: pytest.Item | pytest.Collector, folder: Path) -> None:
 
 def _read_mark(node: pytest.Item, name: str) -> dict[str, Any]:
     """Return the options of the nearest mark with a name, or the defaults."""
-    from tfps.testing.marks import options_of
-
     mark = node.get_closest_marker(name)
-    return options_of(name, *mark.args, **mark.kwargs) if mark else options_of(name)
-
-
-def _marker_problems(items: list[pytest.Item]) -> str:
-    """Return a text with all mistakes in the markers of tests; empty if there are none."""
-    marked: dict[str, tuple[pytest.Item, pytest.Mark]] = {}
-    for item in items:
-        for name in MARKERS:
-            for mark in item.iter_markers(name):
-                marked.setdefault(repr(mark), (item, mark))  # one of a class is all of its tests'
-    if not marked:
-        return ""
-    from tfps.errors import ConfigError
-    from tfps.testing.marks import options_of
-
-    mistakes = []
-    for item, mark in marked.values():
-        try:
-            options_of(mark.name, *mark.args, **mark.kwargs)
-        except ConfigError as error:
-            mistakes.append(ConfigError(error.problems, source=f"{item.nodeid}: {error.source}"))
-    return str(ConfigError.joined(mistakes)) if mistakes else ""
+    return {**DEFAULTS[name], **(mark.kwargs if mark else {})}
 
 
 def _log_sections(folder: Path) -> list[tuple[str, str]]:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tests.harness.leaks import ProcessSnapshot
 from tfps.cluster import has_clients
 from tfps.launch import LocalCluster
 from tfps.launch.environment import common_environment
 from tfps.launch.local_cluster import SERVED_TASK_TYPES
 from tfps.launch.process import TaskProcess
-from tfps.testing.leaks import ProcessSnapshot
 
 # Including those in use: a task takes half a gigabyte, and a module rarely needs two sizes.
 MOST_CLUSTERS = 2
