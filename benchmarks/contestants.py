@@ -68,7 +68,6 @@ CONTESTANTS: Mapping[str, Contestant] = {
     "sgd": Contestant("SGD", "sgd"),
     **_discounted("sgd"),
     "momentum": Contestant("Nesterov SGD", "momentum"),
-    "momentum_gap_aware": Contestant("gap aware", "momentum", _wrapped("GapAware")),
     "momentum_dana": Contestant("DANA", "momentum", _dana),
     "adagrad": Contestant("Adagrad", "adagrad"),
     "adam": Contestant("Adam", "adam"),

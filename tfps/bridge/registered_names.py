@@ -18,10 +18,11 @@ EARLIER_NAMES: Mapping[str, str] = {
 }
 # Classes of version 0.1 that a program may load without importing their present package.
 MOVED_TO: Mapping[str, str] = {"ScaledRate": "tfps.schedules"}
-# Classes of version 0.1 that are gone, and the classes to use instead.
+# Classes of earlier versions that are gone, and the classes to use instead.
 REPLACEMENTS: Mapping[str, str] = {
-    "AdaptiveRevision": "tfps.optimizers.GapAware",
+    "AdaptiveRevision": "tfps.optimizers.DANA",
     "DelayCompensated": "tfps.optimizers.DANA",
+    "GapAware": "tfps.optimizers.DANA",
     "Inverse": "tfps.optimizers.StalenessAware with discount='exponential'",
     "InversePlusOne": "tfps.optimizers.StalenessAware with discount='exponential'",
 }
@@ -59,8 +60,8 @@ class _EarlierClass:
         """
         if self.__name__ in REPLACEMENTS:
             raise UnsupportedError(
-                f"{PACKAGE}>{self.__name__}: received a saved model with this class, which version "
-                f"0.2 has removed; load the model with compile=False, and compile it with "
+                f"{PACKAGE}>{self.__name__}: received a saved model with this class, which this "
+                "version does not have; load the model with compile=False, and compile it with "
                 f"{REPLACEMENTS[self.__name__]}"
             )
         package = importlib.import_module(MOVED_TO[self.__name__])

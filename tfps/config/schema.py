@@ -91,7 +91,6 @@ class StalenessSection(Section):
 
     discount: Literal["none", "exponential"] = "none"
     drop_above: Annotated[int, Field(ge=0)] | None = None
-    correction: Literal["none", "gap_aware"] = "none"
 
 
 class TrainingSection(Section):

@@ -64,17 +64,16 @@ def describe_mode(section: ConsistencySection) -> str:
 def keeps_tables_whole(config: JobConfig) -> bool:
     """Return whether workers get whole tables, as `tfps.runtime.program.tables` decides.
 
-    They do if they keep parameters between exchanges, or if an optimizer remembers the parameters
-    that each worker has got.
+    They do if they keep parameters between exchanges.
 
     Example:
 
     >>> keeps_tables_whole(JobConfig(consistency=ConsistencySection(mode="local_steps")))
     True
     """
-    section, training = config.consistency, config.training
-    keeps = section.mode == "local_steps" or section.warm_up_steps or section.adaptive_batches > 1
-    return bool(keeps) or training.staleness.correction != "none"
+    section = config.consistency
+    is_local = section.mode == "local_steps" or section.warm_up_steps > 0
+    return is_local or section.adaptive_batches > 1
 
 
 def consistency_problems(config: JobConfig) -> list[str]:

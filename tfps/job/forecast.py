@@ -85,19 +85,14 @@ def count_worker_copies(optimizer: Any, *, workers: int) -> dict[str, int]:
     >>> count_worker_copies(optimizer, workers=8)
     {'bias': 7}
     """
-    from tfps.optimizers.correction import Correction
     from tfps.optimizers.worker_state import WorkerStateMixin
-    from tfps.optimizers.wrapped import get_leaf_optimizers, get_wrappers
+    from tfps.optimizers.wrapped import get_leaf_optimizers
 
     copies: dict[str, int] = {}
     for leaf in get_leaf_optimizers(optimizer):
-        count = 0
-        if any(isinstance(wrapper, Correction) for wrapper in get_wrappers(optimizer, leaf)):
-            count += workers
-        if isinstance(leaf, WorkerStateMixin) and leaf.per_worker_slot is not None:
-            count += max(0, workers - 1)
-        if count:
-            copies |= {variable.path: count for variable in leaf._trainable_variables}
+        has_copies = isinstance(leaf, WorkerStateMixin) and leaf.per_worker_slot is not None
+        if has_copies and workers > 1:
+            copies |= {variable.path: workers - 1 for variable in leaf._trainable_variables}
     return copies
 
 

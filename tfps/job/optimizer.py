@@ -114,10 +114,8 @@ def _short_error(cls: type, error: Exception) -> str:
 
 def _wrap_for_staleness(optimizer: Any, section: StalenessSection) -> Any:
     """Wrap an optimizer only if a setting needs it, since loading a saved model needs its class."""
-    from tfps.optimizers import GapAware, StalenessAware
+    from tfps.optimizers import StalenessAware
 
-    if section.correction == "gap_aware":
-        optimizer = GapAware(optimizer)
     if section.discount == "none" and section.drop_above is None:
         return optimizer
     return StalenessAware(optimizer, discount=section.discount, drop_above=section.drop_above)

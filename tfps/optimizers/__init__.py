@@ -1,6 +1,6 @@
 """Applies gradients on servers with any Keras optimizer.
 
-The public names are optimizers that correct stale gradients, and updates of single rows.
+The public names are optimizers for stale gradients, and updates of single rows.
 """
 
 from tfps.keras_backend import check_backend
@@ -10,7 +10,6 @@ check_backend()
 from tfps.optimizers.async_adam import AsyncAdam
 from tfps.optimizers.by_table import ByTable
 from tfps.optimizers.dana import DANA
-from tfps.optimizers.gap_aware import GapAware
 from tfps.optimizers.sparse_updates import SparseUpdates
 from tfps.optimizers.staleness_aware import StalenessAware
 
@@ -18,7 +17,6 @@ __all__ = [
     "DANA",
     "AsyncAdam",
     "ByTable",
-    "GapAware",
     "SparseUpdates",
     "StalenessAware",
 ]

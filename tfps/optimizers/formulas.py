@@ -1,8 +1,4 @@
-"""Formulas from papers for stale gradients, item by item. Pure: numbers, arrays and tensors.
-
-``change`` is the change of a parameter since it was sent to the worker: the value now minus the
-value then. Where it is 0 the gradient is not stale, and its gap is exactly 1.
-"""
+"""Formulas from papers for stale gradients, item by item. Pure: numbers, arrays and tensors."""
 
 from __future__ import annotations
 
@@ -38,17 +34,6 @@ def compute_step_size(square: Any, *, updates: Any, momentum: float, epsilon: fl
     """
     weights = ops.maximum(1.0 - momentum**updates, 1.0 - momentum)
     return ops.sqrt(square / weights) + epsilon
-
-
-def compute_gap(change: Any, *, step: Any) -> Any:
-    """Return 1 plus the parameter's change in typical steps. Source: Barkai et al. 2020.
-
-    Example:
-
-    >>> compute_gap(-0.5, step=0.25)
-    3.0
-    """
-    return abs(change) / step + 1.0
 
 
 def move_ahead(momentum: Any, *, step: Any, decay: Any) -> tuple[Any, Any]:

@@ -24,7 +24,6 @@ from tfps.optimizers.elementwise import (
     may_share_slabs,
 )
 from tfps.optimizers.gathered_rows import gather_rows, to_dense
-from tfps.optimizers.gradient_corrector import GradientCorrector, WorkerMemories
 from tfps.optimizers.in_place import InPlaceStrategy
 from tfps.optimizers.loss_scaling import accept_unscaled_gradients
 from tfps.optimizers.slabs import SlabStorage
@@ -32,8 +31,8 @@ from tfps.optimizers.sparse_updates import SparseUpdates
 from tfps.optimizers.staleness_aware import StalenessAware
 from tfps.optimizers.state_placement import StatePlacement
 from tfps.optimizers.update_targets import UpdateTarget, UpdateTargets
-from tfps.optimizers.worker_memory import Sender
-from tfps.optimizers.worker_state import PushStaleness, WorkerStateMixin
+from tfps.optimizers.worker_memory import WorkerMemory
+from tfps.optimizers.worker_state import PushStaleness, SenderState, WorkerStateMixin
 from tfps.optimizers.wrapped import (
     get_devices,
     get_leaf_optimizers,
@@ -60,8 +59,8 @@ class UpdateContext:
         device: the server whose function is traced.
         staleness: int64 scalar, the number of updates that this server has applied since the
             parameters were read from which the gradients come.
-        sender: the worker that computed the gradients; None for no single worker, so that nothing
-            is stale.
+        sender: int64 scalar, the index of the worker that computed the gradients; None for no
+            single worker, so that nothing is stale.
         may_be_compiled: whether XLA may compile the update; False inside of compiled code.
         rate: the learning rate, if it was computed before; None for the optimizer's own.
         discounts: the discounts of the wrappers around the optimizer.
@@ -73,7 +72,7 @@ class UpdateContext:
 
     device: str
     staleness: tf.Tensor
-    sender: Sender | None = None
+    sender: tf.Tensor | None = None
     may_be_compiled: bool = True
     rate: tf.Tensor | None = None
     discounts: tuple[Discount, ...] = ()
@@ -145,15 +144,16 @@ class ServerUpdate:
             if leaf._trainable_variables
         }
         self._memories = {
-            id(leaf): WorkerMemories(
-                optimizer,
-                leaf,
-                self._targets[id(leaf)],
-                workers=workers,
+            id(leaf): WorkerMemory(
+                self._targets[id(leaf)].get_all(),
+                slot=leaf.per_worker_slot,
+                name=optimizer.name,
+                workers=workers - 1,  # the slot is that of worker 0
                 storage=storage,
             )
             for leaf in get_leaf_optimizers(optimizer)
-            if workers and id(leaf) in self._targets
+            if workers > 1 and id(leaf) in self._targets
+            if isinstance(leaf, WorkerStateMixin) and leaf.per_worker_slot is not None
         }
         self._trained_ids = [id(v) for v in optimizer._trainable_variables]
         refuse_inexact_server_updates(optimizer)
@@ -169,12 +169,7 @@ class ServerUpdate:
     @property
     def depends_on_sender(self) -> bool:
         """Whether the update depends on the worker that sent the gradients."""
-        return not all(memories.is_empty for memories in self._memories.values())
-
-    @property
-    def depends_on_sent_values(self) -> bool:
-        """Whether the update depends on the values that a worker was sent."""
-        return any(memories.stores_sent_values for memories in self._memories.values())
+        return bool(self._memories)
 
     def is_maskable(self, names: Collection[str], *, device: str) -> bool:
         """Return whether XLA can compile one server's update with a mask instead of a condition.
@@ -204,21 +199,10 @@ class ServerUpdate:
         """Trace the learning rate of the next update, which may run a user's schedule."""
         return tf.convert_to_tensor(self.optimizer.learning_rate)
 
-    def store_sent_values(self, names: Collection[str], worker: tf.Tensor, *, device: str) -> None:
-        """Trace storing the values that one server sends a worker, under the server's mutex.
-
-        Args:
-            names: the names of variables and slabs, also of other optimizers.
-            worker: the worker's index.
-            device: the server whose function is traced.
-        """
-        for memories in self._memories.values():
-            memories.store_sent_values(names, worker, device=device)
-
     def reset_worker_states(self) -> None:
         """Reset the state of all workers; called on the coordinator, with drained workers."""
-        for memories in self._memories.values():
-            memories.clear()
+        for memory in self._memories.values():
+            memory.clear()
 
     def iter_scalars(self) -> Iterator[Any]:
         """Yield the scalars of the optimizer, as Keras variables."""
@@ -281,11 +265,15 @@ class ServerUpdate:
             is_worth_it = context.may_be_compiled and _is_worth_compiling(present)
             restricted.__dict__["is_compiled"] = is_worth_it
         apply = _choose_apply(restricted, present, may_be_compiled=may_be)
-        memories = self._memories.get(id(optimizer))
-        if memories is not None and not memories.is_empty and context.sender is not None:
-            apply = GradientCorrector(
-                restricted, apply=apply, memories=memories, targets=present, sender=context.sender
-            ).apply
+        memory = self._memories.get(id(optimizer))
+        if memory is not None and context.sender is not None:
+            slot, place = optimizer.per_worker_slot, context.sender - 1
+            restricted.__dict__["sender_states"] = {
+                restricted._var_key(target.variable): SenderState(
+                    memory, target, target.slots[slot], place
+                )
+                for target in present
+            }
         apply(values, variables)
         for each in rows:
             each.write_back()

@@ -12,7 +12,6 @@ from tfps.bridge.registered_names import register_class
 from tfps.bridge.step_scope import current_step
 from tfps.errors import ConfigError, UnsupportedError, refuse
 from tfps.optimizers.by_shard import acts_by_rows
-from tfps.optimizers.correction import Correction
 from tfps.optimizers.elementwise import is_elementwise
 from tfps.optimizers.worker_state import WorkerStateMixin
 from tfps.optimizers.wrapped import (
@@ -55,9 +54,9 @@ class SparseUpdates(OptimizerWrapper):
 
     Raises:
         ConfigError: the value is no optimizer, or its update of a row depends on other rows: Lamb,
-            Muon, Adafactor, an optimizer that stores what workers were sent, a class of your own
-            that does not set ``tfps_elementwise = True``, moving averages of the weights
-            (``use_ema``) or ``gradient_accumulation_steps``.
+            Muon, Adafactor, DANA, AsyncAdam, a class of your own that does not set
+            ``tfps_elementwise = True``, moving averages of the weights (``use_ema``) or
+            ``gradient_accumulation_steps``.
 
     Example:
 
@@ -70,8 +69,12 @@ class SparseUpdates(OptimizerWrapper):
         super().__init__(optimizer, name=name)
         self._check_inner_optimizer()
 
-    def _add_slots(self, variables: list[Any]) -> None:
-        # Again: a MultiOptimizer may have chosen its optimizers only now.
+    def build(self, variables: list[Any]) -> None:
+        """Create the slots of the inner optimizer, and check it again.
+
+        A `MultiOptimizer` may have chosen its optimizers only now.
+        """
+        super().build(variables)
         self._check_inner_optimizer()
 
     def _check_inner_optimizer(self) -> None:
@@ -102,16 +105,12 @@ def _find_problems(optimizer: Any) -> Iterator[str]:
     """Yield a message for each part of an optimizer that cannot be restricted to rows."""
     for member in get_nested_optimizers(optimizer):
         kind = type(member).__name__
-        if isinstance(member, Correction | WorkerStateMixin):
-            needs = (
-                "moves all rows of a variable by momenta at each push"
-                if isinstance(member, WorkerStateMixin)
-                else "compares all of a variable with the parameters sent to workers"
-            )
+        if isinstance(member, WorkerStateMixin):
             yield (
-                f"optimizer: received {kind}, which {needs}; expected one that updates rows "
-                "separately, such as StalenessAware or keras.optimizers.Adam. To keep it for other "
-                "variables, give the table one of these with tfps.optimizers.ByTable"
+                f"optimizer: received {kind}, which moves all rows of a variable by momenta at "
+                "each push; expected one that updates rows separately, such as StalenessAware or "
+                "keras.optimizers.Adam. To keep it for other variables, give the table one of "
+                "these with tfps.optimizers.ByTable"
             )
         elif any(leaf is member for leaf in get_leaf_optimizers(optimizer)) and not is_elementwise(
             member

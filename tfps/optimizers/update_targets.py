@@ -13,7 +13,7 @@ from tfps.bridge.variables.shards import get_shards
 from tfps.bridge.variables.view_variable import SlabVariable, get_segment
 from tfps.optimizers.elementwise import may_share_slabs
 from tfps.optimizers.slabs import SlabStorage, can_share_slab, get_slab_name, get_updated_shards
-from tfps.optimizers.wrapped import get_wrappers, is_decayed, iter_slots
+from tfps.optimizers.wrapped import is_decayed, iter_slots
 
 
 class UpdateTarget(NamedTuple):
@@ -21,8 +21,7 @@ class UpdateTarget(NamedTuple):
 
     Args:
         variable: the Keras variable.
-        slots: attribute -> slot of the variable, None if it has none; includes the slots of
-            wrappers (see `get_wrapper_slots`).
+        slots: attribute -> slot of the variable, None if it has none.
         decays: whether weight decay acts on the variable.
         is_slab: whether the variable stands for several of the model's variables.
     """
@@ -35,20 +34,6 @@ class UpdateTarget(NamedTuple):
     @property
     def name(self) -> str:
         return str(self.variable._value.shared_name)
-
-
-def get_wrapper_slots(target: UpdateTarget, number: int) -> dict[str, Any]:
-    """Return the slots that a wrapper has for a target; the outermost wrapper is number 0."""
-    prefix = _get_wrapper_prefix(number)
-    return {
-        name.removeprefix(prefix): slot
-        for name, slot in target.slots.items()
-        if name.startswith(prefix)
-    }
-
-
-def _get_wrapper_prefix(number: int) -> str:
-    return f"wrapper_{number}."
 
 
 class UpdateTargets:
@@ -67,12 +52,6 @@ class UpdateTargets:
         self._owners = [owner for owner in owners for _ in get_shards(owner)]
         self._natives = [weakref.ref(shard._value) for shard in self._shards]
         self._slots = {name: _split_slots(slots, owners) for name, slots in iter_slots(leaf)}
-        for number, wrapper in enumerate(get_wrappers(optimizer, leaf)):
-            names = [v._value.shared_name for v in wrapper._trainable_variables]
-            for name, values in iter_slots(wrapper):
-                by_name = dict(zip(names, values, strict=True))
-                slots = [by_name[owner._value.shared_name] for owner in owners]
-                self._slots[_get_wrapper_prefix(number) + name] = _split_slots(slots, owners)
         self._positions = {shard._value.shared_name: i for i, shard in enumerate(self._shards)}
         self._slabs: dict[str, UpdateTarget] = {}
         if may_share_slabs(optimizer, leaf):

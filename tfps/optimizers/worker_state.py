@@ -76,7 +76,7 @@ class WorkerStateMixin:
     """
 
     per_worker_slot: str | None
-    sender_states: Mapping[Any, SenderState | None] = {}
+    sender_states: Mapping[Any, SenderState] = {}
     push_staleness = PushStaleness(staleness=0, workers=1)
     has_long_formula = False
     is_compiled = False

@@ -32,18 +32,14 @@ class OptimizerWrapper(keras.optimizers.Optimizer):
         self.inner_optimizer = optimizer
 
     def build(self, variables: list[Any]) -> None:
-        """Create the slots of the inner optimizer and of the wrapper."""
+        """Create the slots of the inner optimizer."""
         if not self.inner_optimizer.built:
             self.inner_optimizer.build(variables)  # tracks its own slots, to save them
-        self._build_slots(variables)
+        self._build_wrapper(variables)
 
     @tracking.no_automatic_dependency_tracking
-    def _build_slots(self, variables: list[Any]) -> None:
+    def _build_wrapper(self, variables: list[Any]) -> None:
         super().build(variables)
-        self._add_slots(variables)
-
-    def _add_slots(self, variables: list[Any]) -> None:
-        """Create the wrapper's own slots for each variable."""
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Push gradients inside a worker's step; elsewhere apply them with the inner optimizer."""

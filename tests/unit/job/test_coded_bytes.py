@@ -83,10 +83,9 @@ def test_a_plan_counts_it() -> None:
     [
         (["training.optimizer.name=asyncadam"], 3),
         (["training.optimizer.name=asyncadam", "training.optimizer.momentum=ordered"], 0),
-        (["training.staleness.correction=gap_aware"], 4),
-        (["training.staleness.correction=gap_aware", "consistency.mode=synchronous"], 0),
+        (["training.optimizer.name=dana"], 3),
     ],
-    ids=["per_worker", "ordered", "corrected", "in rounds"],
+    ids=["per_worker", "ordered", "dana"],
 )
 def test_a_plan_counts_what_optimizers_keep_of_workers(options: list[str], copies: int) -> None:
     plan = plan_job(None, ["cluster.workers=4", *options])

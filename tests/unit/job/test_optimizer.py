@@ -18,7 +18,6 @@ from tfps.job.optimizer import (
     trial_problems,
 )
 from tfps.optimizers import SparseUpdates, StalenessAware
-from tfps.optimizers.wrapped import get_nested_optimizers
 
 # Wrappers around optimizers, which a name alone cannot describe.
 NOT_OFFERED = {"lossscaleoptimizer", "multioptimizer", "optimizer"}
@@ -98,23 +97,6 @@ def test_stale_gradients_are_discounted_where_the_file_says_so():
     optimizer = build_optimizer(section, steps=10)
     assert (repr(optimizer.discount), optimizer.drop_above) == ("Exponential(rate=0.1)", 3)
     assert isinstance(optimizer.inner_optimizer, keras.optimizers.Adam)
-
-
-@pytest.mark.parametrize(
-    ("section", "expected"),
-    [
-        ({"correction": "gap_aware"}, ["GapAware", "Adam"]),
-        (
-            {"correction": "gap_aware", "discount": "exponential"},
-            ["StalenessAware", "GapAware", "Adam"],
-        ),
-        ({}, ["Adam"]),
-    ],
-)
-def test_stale_gradients_are_corrected_where_the_file_says_so(section, expected):
-    training = parse({"training": {"staleness": section}}).training
-    optimizer = build_optimizer(training, steps=10)
-    assert [type(member).__name__ for member in get_nested_optimizers(optimizer)] == expected
 
 
 def test_our_own_optimizers_take_arguments_of_keras():

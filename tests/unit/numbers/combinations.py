@@ -30,7 +30,7 @@ from tests.unit.numbers.large_tables import TABLE_BYTES
 from tests.unit.numbers.partitioned import of_many_layers, small
 from tests.unit.numbers.ways import WAYS
 from tfps.errors import UnsupportedError
-from tfps.optimizers import AsyncAdam, ByTable, GapAware
+from tfps.optimizers import AsyncAdam, ByTable
 
 Make = Callable[[], Any]
 
@@ -97,7 +97,7 @@ TABLES: dict[str, Table] = {
             "scaled loss": lambda: keras.optimizers.LossScaleOptimizer(
                 keras.optimizers.Adam(0.01, clipnorm=0.3), dynamic_growth_steps=3
             ),
-            "remembers": lambda: GapAware(keras.optimizers.SGD(0.05)),
+            "ahead": _ahead,
         },
     ),
     "many layers": Table(of_many_layers, _batches(X), {"adam": _adam}),
@@ -114,7 +114,6 @@ TABLES: dict[str, Table] = {
             "adam": tables.LAZY["adam"],
             **tables.LAZY,
             **tables.EXACT,
-            "remembers": lambda: GapAware(tables.LAZY["adam"]()),
         },
         rows=tables.IDS,
     ),

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 import tfps
-from tests.messages import raises
 from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled, cross_entropy, densify
 from tests.unit.numbers.tables import IDS, WIDTH, tables_model
 from tfps.compression import (
     ByPath,
     Cast,
+    Delta,
     Identity,
     PushPull,
     Quantize,
     TopK,
 )
-from tfps.optimizers import SparseUpdates
+from tfps.optimizers import DANA, SparseUpdates
 from tfps.strategy.reading.stats import Stats
 from tfps.testing import InProcessCluster
 
@@ -32,18 +32,25 @@ pytestmark = pytest.mark.timeout(240)
 
 
 def trained(
-    cluster: Clusters, compression: Any, *, seed: int = 1, epochs: int = 2, **options: Any
+    cluster: Clusters,
+    compression: Any,
+    *,
+    seed: int = 1,
+    epochs: int = 2,
+    workers: int = 1,
+    optimizer: Any = None,
+    **options: Any,
 ) -> Trained:
-    """Weights, losses and counts of one worker with two servers."""
+    """Weights, losses and counts of one worker, or more, with two servers."""
     strategy = tfps.ParameterServerStrategy(
-        cluster(workers=1, ps=2).cluster_resolver,
+        cluster(workers=workers, ps=2).cluster_resolver,
         placement="round_robin",
         compression=compression,
         **options,
     )
     keras.utils.set_random_seed(seed)
     with strategy.scope():
-        model = compiled(keras.optimizers.Adam(0.02))
+        model = compiled(optimizer or keras.optimizers.Adam(0.02))
     losses = model.fit(X, LABELS, batch_size=BATCH, epochs=epochs, verbose=0).history["loss"]
     weights, stats = model.get_weights(), strategy.stats()
     strategy.close()
@@ -256,17 +263,10 @@ def test_parameters_come_with_fewer_bytes(cluster: Clusters, plain: Trained, pul
     assert not any(np.array_equal(w, w.astype("float16")) for w in weights)
 
 
-def test_who_remembers_what_was_sent_takes_no_codec_down(cluster: Clusters) -> None:
-    strategy = tfps.ParameterServerStrategy(
-        cluster(workers=1, ps=2).cluster_resolver, compression=PushPull(pull=Cast())
-    )
-    with strategy.scope():
-        model = compiled(tfps.optimizers.GapAware(keras.optimizers.SGD(0.1)))
-    with raises(
-        tfps.errors.UnsupportedError,
-        "compression: ",
-        received="pull with GapAware",
-        remedy="Leave pull out",
-    ):
-        model.fit(X, LABELS, batch_size=BATCH, verbose=0)
-    strategy.close()
+@pytest.mark.parametrize("pull", [Quantize(8), Delta(Quantize(8))], ids=repr)
+def test_momenta_of_workers_move_what_comes_with_fewer_bytes(cluster: Clusters, pull: Any) -> None:
+    options: dict[str, Any] = {"epochs": 15, "workers": 2}
+    _, losses, stats = trained(cluster, PushPull(pull=pull), optimizer=DANA(0.02), **options)
+    assert losses[-1] < 0.5 * losses[0]
+    coded = [c for each in stats.traffic for c in each.codecs if c.codec != "none"]
+    assert sum(c.sent_bytes for c in coded) * 2 < sum(c.plain_bytes for c in coded)

@@ -55,7 +55,6 @@ VARIANTS |= {
         keras.optimizers.schedules.ExponentialDecay(0.02, 5, 0.9)
     ),
     "staleness_aware": lambda: tfps.optimizers.StalenessAware(keras.optimizers.Adam(0.01)),
-    "gap_aware": lambda: tfps.optimizers.GapAware(keras.optimizers.SGD(0.1)),
     "dana": lambda: tfps.optimizers.DANA(0.05),
     "async_adam": lambda: tfps.optimizers.AsyncAdam(0.01),
     "ordered": lambda: tfps.optimizers.AsyncAdam(0.01, "ordered", weight_decay=0.1),
@@ -72,7 +71,6 @@ WAYS = ["loss_scale_and_global_clipnorm", "accumulation"]
 # Where nothing is stale, not a bit differs.
 IDENTICAL = {
     "staleness_aware": "Adam",
-    "gap_aware": "SGD",
     "dana": "momentum",
 }
 

@@ -109,8 +109,7 @@ def _others() -> Iterable[Case]:
     for name in PARTITIONERS:
         yield Case("asynchronous", fit, "many layers", SAME, division=name)
     for name in TABLES["no table"].optimizers:
-        if name != "remembers":
-            yield Case("asynchronous", fit, "no table", SAME, name, division="rules")
+        yield Case("asynchronous", fit, "no table", SAME, name, division="rules")
     for name, division in itertools.product(
         large_tables.OPTIMIZERS, ("shuffle", "modulo", "fixed", None)
     ):
@@ -148,7 +147,7 @@ def _of_two_workers() -> Iterable[Case]:
     divided = Case("asynchronous", "fit", "no table", LEARNS, workers=2)
     for mode in ("bounded", "local", "elastic", "local rounds", "adaptive", "warm-up"):
         yield dataclasses.replace(divided, mode=mode, division="modulo")
-    yield dataclasses.replace(divided, optimizer="remembers")
+    yield dataclasses.replace(divided, optimizer="ahead")
     yield Case("asynchronous", "fit", "large table", LEARNS, "ahead", workers=2)
 
 
@@ -157,8 +156,6 @@ def _refusals() -> Iterable[Case]:
     averages = RefusedCase("LocalSteps", "use_ema=True", "use_ema=False")
     for way in ("fit", "functions"):
         yield Case("local", way, "no table", averages, "averages")
-    remembers = RefusedCase("SparseUpdates", "GapAware, which", "Choose one of those")
-    yield Case("asynchronous", "fit", "SparseUpdates", remembers, "remembers")
     two_calls = RefusedCase("adaptive_batches=", "2 exchanges", "Leave adaptive_batches out")
     yield Case("adaptive", "fit of two calls", "no table", two_calls)
     for way, name in itertools.product(

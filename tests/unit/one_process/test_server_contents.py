@@ -144,7 +144,7 @@ def test_what_a_model_and_a_checkpoint_need_is_recorded(
     strategy = make_strategy()
     with strategy.scope():
         model = keras.Sequential([keras.layers.Embedding(2000, 4), keras.layers.Dense(1)])
-        model.compile(tfps.optimizers.GapAware(keras.optimizers.Adam()), "mse")
+        model.compile(tfps.optimizers.AsyncAdam(), "mse")
     model.fit(np.zeros([8, 1]), np.zeros([8, 1, 1]), batch_size=2, verbose=0)
     strategy.push({}, strategy.pull()[1])
     manager = tfps.CheckpointManager(model, tmp_path)

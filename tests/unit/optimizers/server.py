@@ -19,7 +19,6 @@ from tfps.optimizers.optimizer_call import OptimizerCall
 from tfps.optimizers.server_update import ServerUpdate, UpdateContext
 from tfps.optimizers.slabs import create_slab, plan_slabs
 from tfps.optimizers.whole_model import prepare_gradients
-from tfps.optimizers.worker_memory import Sender
 from tfps.runtime.coordinator.storage import Storage
 from tfps.runtime.message.wire import group_by_slab
 from tfps.transport.layout import Layout
@@ -109,14 +108,6 @@ class LocalServer:
         request = Layout.from_entries(shards.entries(gradients=True, for_server=False))
         server_request = Layout.from_entries(shards.entries(gradients=True, for_server=True))
 
-        def note(worker: tf.Tensor) -> None:
-            names = {native.shared_name for native in shards.natives}
-            update.store_sent_values(names, worker, device=DEVICE)
-
-        def enter(worker: tf.Tensor) -> list[tf.Tensor]:
-            note(worker)
-            return [worker]
-
         def apply_if_fresh(
             gradients: dict[str, tf.Tensor], context: UpdateContext, counts: tf.Tensor
         ) -> None:
@@ -136,14 +127,13 @@ class LocalServer:
             gradients = {
                 n.shared_name: tensors[f"gradient of {n.shared_name}"] for n in shards.natives
             }
-            sender = Sender(worker) if workers else None
+            sender = worker if workers else None
             staleness, present = versions[1] - versions[0], versions[2]
             context = UpdateContext(DEVICE, staleness, sender, workers=present)
             if masked:
                 apply_if_fresh(gradients, context, counts)
             else:
                 update.apply(gradients, context)
-            note(worker)
             values = {native.shared_name: native.read_value() for native in shards.natives}
             return [pack(shards.server_layout, values)]
 
@@ -158,7 +148,6 @@ class LocalServer:
                 tf.TensorSpec([], tf.bool),
             ],
         )
-        entered = trace_server_function(enter, device=DEVICE, signature=[number])
 
         def send(
             gradients: Sequence[Any],
@@ -193,7 +182,6 @@ class LocalServer:
             return [values[v.value.shared_name].numpy() for v in variables]
 
         def begin(worker: int) -> None:
-            entered(tf.constant(worker, tf.int64))
             newest_versions[worker] = int(version)
 
         send.begin, send.update = begin, update  # type: ignore[attr-defined]

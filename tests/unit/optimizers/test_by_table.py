@@ -11,7 +11,7 @@ import pytest
 
 from tests.messages import check_message, raises
 from tfps.errors import ConfigError
-from tfps.optimizers import ByTable, GapAware, SparseUpdates
+from tfps.optimizers import DANA, ByTable, SparseUpdates
 from tfps.optimizers.wrapped import get_leaf_optimizers
 
 TABLES = ("a", "b", "c")
@@ -81,7 +81,7 @@ def test_optimizers_without_row_updates_are_refused_at_once() -> None:
             {
                 "a": keras.optimizers.Lamb(),
                 "b": "adam",
-                "c": GapAware(keras.optimizers.SGD()),
+                "c": DANA(),
                 "d": "adamm",
                 "e": 3,
             },
@@ -89,7 +89,7 @@ def test_optimizers_without_row_updates_are_refused_at_once() -> None:
         )
     first, second, third, fourth, last = raised.value.problems
     check_message(first, "a: optimizer: ", received="Lamb", remedy="keras.optimizers.Adagrad")
-    check_message(second, "c: optimizer: ", received="GapAware", remedy="StalenessAware")
+    check_message(second, "c: optimizer: ", received="DANA", remedy="StalenessAware")
     check_message(third, "d: ", received="'adamm'", remedy="'adagrad'")
     check_message(fourth, "e: ", received=3, remedy="'adagrad'")
     check_message(last, "otherwise: ", received="'no such optimizer'", remedy="'adagrad'")

@@ -19,7 +19,6 @@ from tfps.errors import ConfigError, UnsupportedError
 from tfps.optimizers import (
     DANA,
     AsyncAdam,
-    GapAware,
     SparseUpdates,
     StalenessAware,
 )
@@ -255,7 +254,6 @@ class _Own(keras.optimizers.SGD):
         (_Own, "_Own", "tfps_elementwise = True"),
         (DANA, "DANA", "StalenessAware"),
         (lambda: AsyncAdam(momentum="ordered"), "AsyncAdam", "tfps.optimizers.ByTable"),
-        (lambda: GapAware(keras.optimizers.SGD()), "GapAware", "StalenessAware"),
         (
             lambda: StalenessAware(keras.optimizers.Lamb()),
             "Lamb",
@@ -334,7 +332,7 @@ def test_rows_that_would_become_dense_are_refused() -> None:
         (lambda: StalenessAware(keras.optimizers.Adam()), ("Adam", "the results change: rows")),
         (lambda: SparseUpdates(keras.optimizers.Adam()), None),
         (keras.optimizers.Lamb, None),
-        (lambda: GapAware(keras.optimizers.Adam()), None),
+        (DANA, None),
         (lambda: keras.optimizers.Adam(use_ema=True), None),
     ],
 )

@@ -26,10 +26,9 @@ from tfps.runtime.worker.exchange import (
     get_payloads,
 )
 from tfps.runtime.worker.step import Step
-from tfps.runtime.worker.worker_index import make_caller_fields
 from tfps.transport.carrier import Message, ServerCall
 from tfps.transport.layout import Layout
-from tfps.transport.message import COORDINATOR, PROTOCOL, Kind, Reply, Request
+from tfps.transport.message import PROTOCOL, Kind, Reply, Request
 from tfps.transport.packing import pack, unpack
 
 
@@ -72,12 +71,6 @@ def test_a_header_says_who_asks_and_what_is_told() -> None:
     asked = (Request.WORKER, Request.INCARNATION, Request.TICKET, Request.BASE_VERSION)
     assert [fields[field] for field in asked] == [1, 4, 13, 5]
     assert (fields[Request.CLOCK], fields[Request.EXAMPLES]) == (9, 32)
-
-
-@pytest.mark.parametrize(("worker", "slot", "ticket"), [(3, 3, 0), (COORDINATOR, 0, COORDINATOR)])
-def test_the_coordinator_has_no_slot(worker: int, slot: int, ticket: int) -> None:
-    fields = make_caller_fields(tf.constant(worker, tf.int64))
-    assert (int(fields[Request.WORKER]), int(fields[Request.TICKET])) == (slot, ticket)
 
 
 def test_all_servers_are_asked_for_nothing_more_than_a_kind() -> None:

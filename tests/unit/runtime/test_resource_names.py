@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.unit.optimizers.compensated import Compensated
 from tests.unit.optimizers.server import DEVICE, LocalServer
+from tfps.optimizers import AsyncAdam, StalenessAware
 from tfps.partitioners.row_rule import Contiguous
 from tfps.runtime.coordinator.resource_names import BOOKKEEPING, ResourceNames
 
@@ -34,7 +33,7 @@ def _names_of_a_program(order: Sequence[str]) -> tuple[dict[str, str], set[str]]
         for layer in order
     }
     variables = layers["first"] + layers["second"]
-    optimizer = Compensated(keras.optimizers.Adam(0.1, name="adam"), name="corrected")
+    optimizer = StalenessAware(AsyncAdam(0.1, name="adam"), name="discounted")
     optimizer.build(variables)
     server.lay_out((optimizer, variables))
     push = server.push(optimizer, variables, workers=2)
@@ -50,7 +49,7 @@ def test_a_program_that_is_built_again_finds_its_names() -> None:
     assert by_path["adam/first_kernel_momentum"] == "variables/adam/first_kernel_momentum"
     weights, *slots = sorted(name for name in resources if name.startswith("slabs/"))
     assert slots == [f"{weights}/adam/momentums", f"{weights}/adam/velocities"]
-    assert f"bookkeeping/corrected/{weights}/of_workers" in resources
+    assert f"bookkeeping/discounted/{slots[0]}/of_workers" in resources
     again = _names_of_a_program(["first", "second"])
     assert again == (by_path, resources)
     assert _names_of_a_program(["second", "first"]) == again

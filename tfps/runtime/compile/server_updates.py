@@ -35,11 +35,6 @@ class ServerUpdates:
         self, runtime: Runtime, *, strategy: tf.distribute.Strategy, drain: Callable[[], None]
     ) -> None:
         self._runtime, self._strategy, self._drain = runtime, strategy, drain
-        self._known: weakref.WeakSet[ServerUpdate] = weakref.WeakSet()
-
-    def get_all(self) -> list[ServerUpdate]:
-        """Return the updates of all optimizers that exist."""
-        return list(self._known)
 
     def get_update(self, optimizer: Any) -> ServerUpdate:
         """Return the update of a built optimizer."""
@@ -54,12 +49,7 @@ class ServerUpdates:
                     strategy=self._strategy,
                     workers=runtime.workers if applies_each_gradient(runtime.mode) else 0,
                 )
-            if self in updates:
-                self._known.discard(updates[self])
-            self._known.add(update)
             updates[self] = update
-            if update.depends_on_sent_values:
-                runtime.layouts += 1  # later pulls of its variables have to be noted
         return update
 
     def get_program_updates(self, program: Program) -> list[ServerUpdate]:

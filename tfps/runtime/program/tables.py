@@ -9,13 +9,11 @@ from typing import Any
 
 from tfps.bridge.variables.shards import WHOLE_BYTES, get_all_shards, get_size_bytes
 from tfps.errors import UnsupportedError
-from tfps.optimizers.correction import Correction
 from tfps.optimizers.sparse_updates import (
     refuse_inexact_row_updates,
     suggest_sparse_updates,
     updates_only_rows,
 )
-from tfps.optimizers.wrapped import get_nested_optimizers
 from tfps.runtime.program.program import Program
 from tfps.runtime.program.schedule import Regime
 
@@ -45,8 +43,7 @@ LOOK_ROWS_UP = (
 )
 MODES_BY_ROWS = (
     "Choose a mode that sends rows, such as tfps.Asynchronous(), tfps.BoundedStaleness(s) or, in "
-    "model.fit, tfps.Synchronous(), with an optimizer that keeps no state of workers; or make "
-    "the table smaller."
+    "model.fit, tfps.Synchronous(); or make the table smaller."
 )
 
 
@@ -54,9 +51,8 @@ def choose_row_tables(program: Program) -> Program:
     """Return a program that exchanges rows of large tables, instead of whole tables.
 
     This needs an exchange in each step: if a worker keeps tables between exchanges, tables travel
-    as a whole. So they do for optimizers that remember the values sent to each worker. Above 64 MiB
-    that is refused: no worker is to hold such a table. A table that the step itself reads as a
-    whole travels, too; above that size a warning names it.
+    as a whole. Above 64 MiB that is refused: no worker is to hold such a table. A table that the
+    step itself reads as a whole travels, too; above that size a warning names it.
 
     A table with a row-wise optimizer travels as rows at any size: otherwise its numbers would
     depend on its size.
@@ -71,7 +67,7 @@ def choose_row_tables(program: Program) -> Program:
         for call in program.optimizer_calls
         if updates_only_rows(call.optimizer, table)
     ]
-    reason = _find_reason_for_whole_tables(program)
+    reason = WHOLE_REGIMES.get(program.schedule.regime)
     if reason is not None and by_rows:
         raise UnsupportedError(
             f"{by_rows[0][0].path}: received tfps.optimizers.SparseUpdates with {reason}, which "
@@ -127,17 +123,6 @@ def check_whole_tables(program: Program, reason: str | None) -> None:
             table.__dict__["_tfps_warned_whole"] = True
             message = "%s: each step sends the whole table of %s to the workers, because %s. %s"
             logger.warning(message, table.path, size, READ_WHOLE, LOOK_ROWS_UP)
-
-
-def _find_reason_for_whole_tables(program: Program) -> str | None:
-    """Return the reason why all tables are sent as a whole, or None."""
-    if program.schedule.regime in WHOLE_REGIMES:
-        return WHOLE_REGIMES[program.schedule.regime]
-    for call in program.optimizer_calls:
-        for member in get_nested_optimizers(call.optimizer):
-            if isinstance(member, Correction):
-                return f"{type(member).__name__}, which keeps the parameters sent to each worker"
-    return None
 
 
 def _warn_of_full_updates(program: Program, tables: Sequence[Any]) -> None:

@@ -134,7 +134,6 @@ class ReceivedPush:
     worker: Any  # the worker's index, in the type that the ledger expects
     matches_plan: Any  # whether the request was made for this server function
     alive: Any  # whether the sender takes part; True where it need not
-    is_worker: Any = True  # False: the coordinator has sent it
     # The largest key applied so far in this push's cell of the window, if pushes have keys.
     applied_key: Any = None
     quota: Any = None  # the number of tickets that the worker gets at once; None: one

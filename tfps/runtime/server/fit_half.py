@@ -33,7 +33,7 @@ from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.half import ServerHalf
 from tfps.runtime.server.push import Push
 from tfps.runtime.server.reports import NO_RESET, Reports
-from tfps.runtime.server.requests import enter_if_new, pack_values, read_values, record_pull
+from tfps.runtime.server.requests import enter_if_new, pack_values, read_values
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, count_durations
 from tfps.transport.message import Kind, Request
 from tfps.transport.packing import pack, unpack
@@ -192,7 +192,6 @@ class FitHalf(ServerHalf):
         server_ledger.write_changes(ledger)
         if self.rounds is not None:
             version = self.rounds.position()
-        record_pull(self.updates, self.held, worker, self.server, counts=accepted)
         self.delta_encoder.record_full_values(header, version, counts=accepted)
         status = self.plan.compute_status(header, alive=accepted)
         number = self.trace_unchanged_number()

@@ -37,11 +37,11 @@ from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import AdmitAll, AdmitByFunction, AdmitByMember
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.half import ServerHalf
-from tfps.runtime.server.requests import enter_if_new, record_pull
+from tfps.runtime.server.requests import enter_if_new
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, average_with_old
 from tfps.runtime.server.value_version import ValueVersion
 from tfps.transport.layout import Layout
-from tfps.transport.message import COORDINATOR, Kind, Request
+from tfps.transport.message import Kind, Request
 from tfps.transport.packing import unpack
 
 # Fewer bytes of unchanged values travel with the rest: an exchange of their own costs more.
@@ -179,16 +179,12 @@ class FunctionHalf(ServerHalf):
         ledger = server_ledger.count_exchange(self.parameter_layout.size_bytes)
         version = ledger.read(server_ledger.layout.VERSION)
         if is_member:
-            counts = self.plan.is_alive(header, ledger, worker)
+            alive = self.plan.is_alive(header, ledger, worker)
             clock = ledger.read(server_ledger.layout.clock(worker))
-            reply = ReplyHeader(
-                version, self.plan.compute_status(header, alive=counts), clock=clock
-            )
+            reply = ReplyHeader(version, self.plan.compute_status(header, alive=alive), clock=clock)
         else:
-            counts, reply = header[Request.TICKET] != COORDINATOR, ReplyHeader(version)
-        reply = replace(reply, other_writes=self.trace_unchanged_number())
-        record_pull(self.updates, self.held, worker, self.server, counts=counts)
-        return reply
+            reply = ReplyHeader(version)
+        return replace(reply, other_writes=self.trace_unchanged_number())
 
     def _pull_unchanged(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """Return values that the function does not change, to a worker with outdated copies."""

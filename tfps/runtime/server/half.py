@@ -14,14 +14,13 @@ from tfps.consistency.ledger import Ledger
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.optimizer_call import collect_optimizers
-from tfps.optimizers.server_update import ServerUpdate
 from tfps.optimizers.wrapped import get_drop_above
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.coding import choose_codecs
 from tfps.runtime.message.reply_header import ReplyHeader
 from tfps.runtime.message.request_header import SLOTS
-from tfps.runtime.message.row_format import CodedRows, RowFormat, choose_row_formats
+from tfps.runtime.message.row_format import RowFormat, choose_row_formats
 from tfps.runtime.message.row_indices import decode_row_indices
 from tfps.runtime.message.wire import (
     CallWire,
@@ -32,7 +31,6 @@ from tfps.runtime.message.wire import (
 )
 from tfps.runtime.program.program import Program
 from tfps.runtime.server.admission import AdmitAll, PushTerms
-from tfps.runtime.server.coded_calls import refuse_sender_state
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.delta_encoder import DeltaEncoder
 from tfps.runtime.server.plan_functions import NO_VALUES, PlanFunctions
@@ -51,13 +49,7 @@ from tfps.transport.message import Kind
 
 
 class ServerHalf(PlanFunctions):
-    """The functions of a program on one server; they exist as long as this object.
-
-    Args:
-        updates: updates by optimizers that ask for the values sent to a worker; None: those of the
-            program.
-        uses_replies: whether workers continue with the values in the reply to a push.
-    """
+    """The functions of a program on one server; they exist as long as this object."""
 
     reports: Reports | None = None  # counts steps; None: another server does
     quotas: Quotas | None = None  # the number of tickets that a worker gets at once; None: one
@@ -72,19 +64,17 @@ class ServerHalf(PlanFunctions):
         runtime: Runtime,
         server: Server,
         get_update: Callable[[Any], Any],
-        updates: Sequence[ServerUpdate] | None = None,
-        uses_replies: bool = True,
     ) -> None:
         super().__init__(runtime=runtime, server=server)
         self.program = program
         # The rounds in which pushes are applied.
         self.rounds: RoundGate | None = server.rounds if program.schedule.in_rounds else None
         self.get_update: Callable[[Any], Update] = get_update
-        if updates is None:
-            # A server has no updates of optimizers that workers run.
-            calls = program.optimizer_calls if program.schedule.local is None else ()
-            updates = [get_update(optimizer) for optimizer in collect_optimizers(calls)]
-        self.updates, self._uses_replies = updates, uses_replies
+        # A server has no updates of optimizers that workers run.
+        calls = program.optimizer_calls if program.schedule.local is None else ()
+        updates = [self.get_update(optimizer) for optimizer in collect_optimizers(calls)]
+        # Whether requests have to name the worker that sends them.
+        self.depends_on_sender = any(update.depends_on_sender for update in updates)
         self.held = group_by_slab(get_shards_on(self.initial_variables, server.device))
         self.parameter_layout = self.held.layout
         # Variables of optimizers that workers run.
@@ -92,8 +82,6 @@ class ServerHalf(PlanFunctions):
         self.slots = group_by_slab(get_shards_on(slots, server.device))
         self.slot_layout = self.slots.layout
         self.wires = [self.build_wire(number) for number in range(len(program.calls))]
-        if any(wire.coded_values for wire in self.wires) or self._encodes_look_ups:
-            refuse_sender_state(self.updates)
         self.delta_encoder = DeltaEncoder(self.wires, runtime=runtime, server=server)
         messages = [(wire.request, wire.reply) for wire in self.wires]
         tables = [
@@ -104,11 +92,6 @@ class ServerHalf(PlanFunctions):
         self.pushes = [self.build_push(number) for number in range(len(self.wires))]
         self.offer_all()
         self.install()
-
-    @property
-    def depends_on_sender(self) -> bool:
-        """Whether requests have to name the worker that sends them."""
-        return any(update.depends_on_sender for update in self.updates)
 
     @property
     def initial_variables(self) -> Sequence[Any]:
@@ -182,10 +165,6 @@ class ServerHalf(PlanFunctions):
         formats = self.look_up_formats()
         all_bytes = sum(each.size_bytes * each.native.shape[0] for each in formats)
         return None if longest is None or all_bytes <= longest else longest
-
-    @property
-    def _encodes_look_ups(self) -> bool:
-        return any(isinstance(each, CodedRows) for each in self.look_up_formats())
 
     def _look_up(
         self,
@@ -271,7 +250,6 @@ class ServerHalf(PlanFunctions):
             get_update=self.get_update,
         )
         admission, drop_above = self.get_admission(number), None
-        updates: Sequence[ServerUpdate] = ()
         if rounds is None:
             # A step ends with its last push.
             is_bounded = schedule.is_bounded and call.is_last
@@ -279,8 +257,7 @@ class ServerHalf(PlanFunctions):
             gate: PushGate = ClockGate(clock, self.server.ledger)
             application: Application = call.apply_at_once
             drop_above = get_drop_above(call.optimizer) if call.is_update else None
-            updates = self.updates if self._uses_replies else ()
-        else:  # a round's update does not ask which values a worker knew
+        else:
             sums, call_id = self.create_contributions(call, number)
             self.contributions.append(sums)
             gate = barrier = RoundBarrier(
@@ -305,7 +282,6 @@ class ServerHalf(PlanFunctions):
             ),
             application=application,
             gate=gate,
-            updates=updates,
             reports=self.reports if call.is_last else None,
             quotas=self.quotas if call.is_last else None,
             sends_write_count=call.is_last and bool(self.unchanged.variables),

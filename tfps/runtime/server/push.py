@@ -16,7 +16,6 @@ from tfps.consistency.ledger import MAX_CALLS, Status, key_of
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import GraphLedger, ServerLedger
 from tfps.consistency.server_quotas import Quotas
-from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.message.payload import collect_reply_values, encode_values, measure_coded_parts
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader, set_fields
 from tfps.runtime.server.admission import PushTerms, PushVerdict, ReceivedPush, decide_push
@@ -24,7 +23,7 @@ from tfps.runtime.server.coding_durations import CodingDurations
 from tfps.runtime.server.delta_encoder import DeltaEncoder
 from tfps.runtime.server.push_gate import PushGate
 from tfps.runtime.server.reports import Reports
-from tfps.runtime.server.requests import read_values, record_pull
+from tfps.runtime.server.requests import read_values
 from tfps.runtime.server.server_optimizer_call import (
     UPDATE,
     Application,
@@ -32,7 +31,7 @@ from tfps.runtime.server.server_optimizer_call import (
     count_durations,
 )
 from tfps.runtime.server.server_tables import compute_received_bytes, get_reply_ids
-from tfps.transport.message import COORDINATOR, Reply, Request
+from tfps.transport.message import Reply, Request
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,6 @@ class Push:
     terms: PushTerms  # the rule by which pushes count, and the limit of staleness
     application: Application  # applies an admitted push
     gate: PushGate  # decides when to reply
-    updates: Sequence[ServerUpdate]  # of optimizers that ask for values sent to workers
     delta_encoder: DeltaEncoder  # the values that workers hold
     reports: Reports | None = None  # counts the step before; None: not with this push
     # The number of tickets that a worker gets next; None: one, or none with this push.
@@ -101,8 +99,7 @@ class Push:
                 private.add_control_input(remember, done.op)
             coding.count(header)
             has_to_wait, version = self.gate.end_step(arrival, verdict, done=done)
-            counts = arrival.is_worker if arrival.alive is True else arrival.alive
-            pulled = self._read(header, version, counts=counts)
+            pulled = self._read(header, version)
             reply_ids = get_reply_ids(wire, ids)
             if self.group is not None:
                 coding.count_sums(header)
@@ -168,8 +165,8 @@ class Push:
         call, server_ledger = self.call, self.call.server.ledger
         counts_inside = self.reports is None or self.reports.are_sums
         read_names = {"fresh", "new_applied_key"} | (set() if counts_inside else {"closed"})
-        if self.gate.may_wait or any(update.depends_on_sent_values for update in self.updates):
-            read_names |= {"alive", "is_worker"}
+        if self.gate.may_wait:
+            read_names |= {"alive"}
         traced: list[tuple[ReceivedPush, PushVerdict]] = []
         rate, begin = call.trace_learning_rate(), tf.timestamp()
 
@@ -206,9 +203,7 @@ class Push:
         admission, header = self.terms.admission, request.header
         worker = header[Request.WORKER]
         if not admission.knows_senders:
-            is_worker = True if admission.has_keys else header[Request.TICKET] != COORDINATOR
-            arrival = ReceivedPush(header, worker, True, True, is_worker, request.applied_key)
-            return self.gate.locate(arrival)
+            return self.gate.locate(ReceivedPush(header, worker, True, True, request.applied_key))
         matches_plan = self.plan.matches_plan(header)
         alive = ledger.is_alive(worker, tf.where(matches_plan, header[Request.INCARNATION], -1))
         quota = None
@@ -247,19 +242,10 @@ class Push:
         if self.reports is not None:
             self.reports.count(verdict.closed, request.tensors)
 
-    def _read(
-        self,
-        header: Sequence[tf.Tensor],
-        version: tf.Tensor,
-        *,
-        counts: tf.Tensor | bool = True,
-    ) -> list[tf.Tensor]:
+    def _read(self, header: Sequence[tf.Tensor], version: tf.Tensor) -> list[tf.Tensor]:
         """Read the reply's version, values, and number of writes by others."""
         server_ledger = self.call.server.ledger
-        natives = self.call.wire.values
-        worker = header[Request.WORKER]
-        record_pull(self.updates, natives, worker, self.call.server, counts=counts)
-        reply = [version, *read_values(natives)]
+        reply = [version, *read_values(self.call.wire.values)]
         if self.group is not None:
             reply.append(self.group.is_voided(header[Request.BASE_VERSION]))
         if self.sends_write_count:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfps.consistency import ledger as decide
-from tfps.optimizers.server_update import ServerUpdate
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import PlanHeader
 from tfps.runtime.message.wire import ServerShards
@@ -59,30 +58,3 @@ def enter_if_new(
         return accepted
 
     return tf.cond(is_new, enter, lambda: tf.constant(False))
-
-
-def record_pull(
-    updates: Sequence[ServerUpdate],
-    held: ServerShards,
-    worker: tf.Tensor,
-    server: Server,
-    *,
-    counts: tf.Tensor | bool = True,
-) -> None:
-    """Trace recording the values that a worker gets, for optimizers that need them.
-
-    Called under the mutex, where the values for the reply are read. If ``counts`` is false the
-    worker was evicted and does not use the reply.
-    """
-    names = frozenset(native.shared_name for native in held.natives)
-    asked = [update for update in updates if update.depends_on_sent_values]
-
-    def record() -> tf.Tensor:
-        for update in asked:
-            update.store_sent_values(names, worker, device=server.device)
-        return tf.constant(0)
-
-    if asked and counts is True:
-        record()
-    elif asked:
-        tf.cond(counts, record, lambda: tf.constant(0))

@@ -12,7 +12,6 @@ import tensorflow as tf
 from tfps.bridge.functions.server_function import collect_stateful_operations, mask_assignments
 from tfps.consistency.ledger import Ledger
 from tfps.optimizers.server_update import ServerUpdate, UpdateContext
-from tfps.optimizers.worker_memory import Sender
 from tfps.optimizers.wrapped import get_devices
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.moved_state import MovedState, add_change
@@ -38,6 +37,10 @@ Application = Callable[[Mapping[str, Any], ReceivedPush, PushVerdict], tf.Tensor
 
 class Update(Protocol):
     """A change of a server's variables by a push: an optimizer, or a subtraction."""
+
+    @property
+    def depends_on_sender(self) -> bool:
+        """Whether the change depends on the worker that sent the gradients."""
 
     def apply(self, gradients: Mapping[str, tf.Tensor], context: UpdateContext) -> None:
         """Trace the change; gradients by name of a variable or slab."""
@@ -108,7 +111,7 @@ class ServerOptimizerCall:
             self._update(tensors, context, workers=verdict.workers)
 
     def _context(self, arrival: ReceivedPush, verdict: PushVerdict) -> UpdateContext:
-        sender = Sender(arrival.header[Request.WORKER], arrival.is_worker)
+        sender = arrival.header[Request.WORKER]
         return UpdateContext(self.server.device, verdict.staleness, sender, workers=verdict.workers)
 
     def run_timed(self, condition: Any, work: Callable[[], tf.Tensor]) -> tf.Tensor:

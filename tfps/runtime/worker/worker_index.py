@@ -55,18 +55,11 @@ def capture_stream(runtime: Runtime) -> tf.Tensor:
 
 
 def capture_caller_fields(servers: Iterable[ServerHalf]) -> Fields:
-    """Capture header fields that name the current worker, if a server needs them, else none."""
-    return (
-        make_caller_fields(capture_worker_index())
-        if any(server.depends_on_sender for server in servers)
-        else {}
-    )
-
-
-def make_caller_fields(worker: tf.Tensor) -> Fields:
-    """Make header fields that name a worker by its index, or the coordinator by a ticket."""
-    zero = tf.constant(0, tf.int64)
-    return {Request.WORKER: tf.maximum(worker, zero), Request.TICKET: tf.minimum(worker, zero)}
+    """Capture a header field that names the current worker, if a server needs it, else none."""
+    if not any(server.depends_on_sender for server in servers):
+        return {}
+    # The coordinator counts as worker 0.
+    return {Request.WORKER: tf.maximum(capture_worker_index(), tf.constant(0, tf.int64))}
 
 
 def _read_worker_index() -> tf.Tensor:

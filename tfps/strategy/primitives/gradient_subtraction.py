@@ -20,6 +20,8 @@ class GradientSubtraction:
         parameters: the parameters of the push.
     """
 
+    depends_on_sender = False
+
     def __init__(self, parameters: Sequence[Any]) -> None:
         self._trainable_variables = list(parameters)
 

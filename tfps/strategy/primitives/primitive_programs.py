@@ -127,8 +127,6 @@ class PrimitivePrograms:
                 runtime=self._runtime,
                 server=server,
                 get_update=self._make_row_update if by_rows else self._make_update,
-                updates=self._updates.get_all(),
-                uses_replies=False,
             )
             for server in self._runtime.servers
         ]
@@ -156,10 +154,10 @@ class _RowUpdate:
     """Updates only the rows that were pushed, even if its optimizer updates all rows."""
 
     def __init__(self, update: Update) -> None:
-        self._make_update = update
+        self._update, self.depends_on_sender = update, update.depends_on_sender
 
     def apply(self, gradients: Any, context: Any) -> None:
-        self._make_update.apply(gradients, replace(context, by_rows=True))
+        self._update.apply(gradients, replace(context, by_rows=True))
 
 
 def _make_optimizer_call(optimizer: Any, parameters: Sequence[NamedParameter]) -> OptimizerCall:

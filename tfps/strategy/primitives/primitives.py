@@ -20,7 +20,7 @@ from tfps.runtime.message.wire import collect_loss_scale, get_gradient_name, spl
 from tfps.runtime.server.function_half import FunctionHalf
 from tfps.runtime.worker.exchange import build_requests, get_payloads
 from tfps.runtime.worker.residuals import PushEncoder, Residuals
-from tfps.runtime.worker.worker_index import capture_caller_fields, capture_worker_index
+from tfps.runtime.worker.worker_index import capture_worker_index
 from tfps.strategy.primitives.gradient_subtraction import GradientSubtraction
 from tfps.strategy.primitives.named_parameter import NamedParameters
 from tfps.strategy.primitives.primitive_exchange import PrimitiveExchange
@@ -115,7 +115,7 @@ class Primitives:
 
     def _pull(self, servers: Sequence[FunctionHalf], *, on_worker: bool) -> tuple[Any, tf.Tensor]:
         exchange = PrimitiveExchange(self._runtime, on_worker=on_worker)
-        calls = build_requests(servers, Kind.PULL, fields=capture_caller_fields(servers))
+        calls = build_requests(servers, Kind.PULL)
         replies, version = exchange.pull(calls)
         layouts = [server.parameter_layout for server in servers]
         parameters = servers[0].program.calls[0].variables

@@ -21,7 +21,6 @@ from tfps.runtime.worker.exchange import build_requests
 from tfps.runtime.worker.look_ups import LookUps, NoPushes
 from tfps.runtime.worker.row_gradients import RowValues, build_row_bodies
 from tfps.runtime.worker.shard_rows import DistinctRows
-from tfps.runtime.worker.worker_index import capture_caller_fields
 from tfps.strategy.primitives.gradient_subtraction import GradientSubtraction
 from tfps.strategy.primitives.named_parameter import NamedParameters
 from tfps.strategy.primitives.primitive_exchange import PrimitiveExchange
@@ -131,8 +130,7 @@ class RowPrimitives:
         """In a scheduled function, return the version once all servers have reached it."""
         exchange = PrimitiveExchange(self._runtime, on_worker=True)
         # This pull waits for the pushes before this one.
-        calls = build_requests(servers, Kind.PULL, fields=capture_caller_fields(servers))
-        _, reached = exchange.pull(calls)
+        _, reached = exchange.pull(build_requests(servers, Kind.PULL))
         refused = refuse_unreached(
             version, reached, where=version > reached, changed=NO_PUSH_APPLIED
         )
@@ -143,15 +141,13 @@ class RowPrimitives:
         self, servers: Sequence[FunctionHalf], ids: tf.Tensor, *, on_worker: bool
     ) -> tuple[tf.Tensor, tf.Tensor]:
         exchange, versions = PrimitiveExchange(self._runtime, on_worker=on_worker), []
-        caller = capture_caller_fields(servers)
 
         def ask_servers(bodies: Mapping[int, Body], **_: Any) -> dict[int, Message]:
             """Look rows up; pull only the version from servers that have none of the rows."""
             others = [p for p in range(len(servers)) if p not in bodies]
             empty = {p: Body(tf.zeros([0], tf.uint8)) for p in others}
-            calls = build_requests(servers, Kind.LOOK_UP, bodies, fields=caller) | build_requests(
-                servers, Kind.PULL, empty, fields=caller
-            )
+            calls = build_requests(servers, Kind.LOOK_UP, bodies)
+            calls |= build_requests(servers, Kind.PULL, empty)
             replies, version = exchange.pull(calls)
             versions.append(version)
             return {p: replies[p] for p in bodies}

@@ -14,7 +14,7 @@ import tfps
 from tests.messages import raises
 from tests.unit.numbers.partitioned import strategy_with
 from tfps.errors import ConfigError, UnsupportedError
-from tfps.optimizers import GapAware
+from tfps.optimizers import DANA
 from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(180)
@@ -119,7 +119,7 @@ OPTIMIZERS: dict[str, tuple[Callable[[dict[str, Any]], Any], str, str]] = {
         "Adam(use_ema=True)",
         "use_ema=False",
     ),
-    "remembers": (_built(lambda: GapAware(keras.optimizers.SGD())), "GapAware", "StalenessAware"),
+    "of workers": (_built(DANA), "DANA", "StalenessAware"),
 }
 
 
