@@ -21,7 +21,7 @@ from tfps.training.input.epoch_iterator import TicketRunRequest
 from tfps.training.input.one_batch import OneBatch
 from tfps.training.run.run_closure import advance_seeds
 from tfps.training.run.ticket_run import TicketRun
-from tfps.training.step_compiler import StepCompiler, keras_step
+from tfps.training.step_compiler import StepCompiler, keras_step, stack_lists
 from tfps.training.trainable_flags import TrainableFlags
 
 
@@ -258,7 +258,10 @@ class EpochRunner:
         warm_up_mode: LocalSteps | None = None,
     ) -> TicketRun:
         compiled = self.compiler.compile(
-            request.source, step=self._step(), hooks=self.hooks, warm_up_mode=warm_up_mode
+            request.source,
+            step=self._step(stacks=not isinstance(request.source, OneBatch)),
+            hooks=self.hooks,
+            warm_up_mode=warm_up_mode,
         )
         for update in self._strategy.updates.get_program_updates(compiled.program):
             update.refresh_mirrors()
@@ -273,8 +276,8 @@ class EpochRunner:
                 tickets=tickets,
             )
 
-    def _step(self) -> Callable[[Any], Any]:
-        return keras_step(self._model, self._kind)
+    def _step(self, *, stacks: bool) -> Callable[[Any], Any]:
+        return keras_step(self._model, self._kind, stacks=stacks)
 
     def _update_logs(self) -> None:
         """Write metric totals into the model, and update the logs that Keras shows."""
@@ -307,6 +310,6 @@ class EpochRunner:
             chief = self._strategy.runtime.topology.chief
             program = run.compiled.program
             logs = program.compute_logs(self._model, run.outputs, run.serialized, chief=chief)
-            for name, value in logs.items():
-                stacks = isinstance(value, list) and not run.is_of_one_batch  # as Keras does
-                self._logs[name] = tf.convert_to_tensor(value) if stacks else value
+            if not run.is_of_one_batch:
+                logs = stack_lists(logs, model=self._model.name, kind=self._kind)
+            self._logs.update(logs)

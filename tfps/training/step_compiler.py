@@ -21,6 +21,7 @@ from tfps.runtime.program.discovery import discover_program
 from tfps.runtime.program.local_training import apply_mode
 from tfps.runtime.program.mirroring import mirror_weights
 from tfps.runtime.program.program import Program
+from tfps.runtime.program.step_results import describe_output
 from tfps.runtime.program.tables import choose_row_tables
 from tfps.runtime.worker.closure_run import BatchSource
 from tfps.training.batch_hooks import BatchHooks
@@ -35,6 +36,10 @@ PREDICT_TRAINS = (
 )
 # Those of the newest two inputs, as of a `fit` on arrays and one on a dataset in turn.
 KEPT_PROGRAMS = 2
+NO_TENSOR = (
+    "{}: received {} under {!r} in the result of {}_step, expected a list of tensors of one shape "
+    "and type: Keras makes one tensor of a list. Return a tuple, or a dict with a name for each."
+)
 _numbers = itertools.count()
 
 
@@ -167,8 +172,14 @@ class StepCompiler:
         return Asynchronous()  # what a late worker assigns counts, too
 
 
-def keras_step(model: Any, kind: str) -> Callable[[Any], Any]:
-    """Return the `train_step` or `test_step` of a model, from a batch of tensors to tensors."""
+def keras_step(model: Any, kind: str, *, stacks: bool = False) -> Callable[[Any], Any]:
+    """Return the `train_step` or `test_step` of a model, from a batch of tensors to tensors.
+
+    Args:
+        model: of this strategy.
+        kind: ``"train"`` or ``"test"``.
+        stacks: whether to refuse lists that are no tensors.
+    """
     step = model.train_step if kind == "train" else model.test_step
     strategy = model._distribute_strategy
 
@@ -188,9 +199,34 @@ def keras_step(model: Any, kind: str) -> Callable[[Any], Any]:
         )
         with tf.variable_creator_scope(create_variable):
             outputs = step(batch)
-        return tf.nest.map_structure(_to_tensor, outputs)
+        outputs = tf.nest.map_structure(_to_tensor, outputs)
+        if stacks:  # later, for the totals of metrics; what is refused is known now
+            stack_lists(outputs, model=model.name, kind=kind)
+        return outputs
 
     return run
+
+
+def stack_lists(outputs: Any, *, model: str, kind: str) -> Any:
+    """Return the outputs of a step with one tensor for each list, as Keras's loops return them.
+
+    Raises:
+        UnsupportedError: the values of a list make no tensor.
+    """
+
+    def stack(value: Any) -> Any:
+        return tf.convert_to_tensor(value) if isinstance(value, list) else None
+
+    def stack_below(name: Any, value: Any) -> Any:
+        try:
+            return keras.tree.traverse(stack, value)
+        except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
+            received = tf.nest.map_structure(describe_output, value)
+            raise UnsupportedError(NO_TENSOR.format(model, received, name, kind)) from error
+
+    if not isinstance(outputs, dict):
+        return outputs
+    return {name: stack_below(name, value) for name, value in outputs.items()}
 
 
 def _compute_initial_value(tensor: tf.Tensor) -> tf.Tensor:

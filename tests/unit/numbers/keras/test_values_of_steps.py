@@ -90,6 +90,13 @@ class ReturningRows(keras.Model):
             "text": tf.strings.as_string(rows[:, 0]),
             "list": [1.0, 2.0],
             "tuple": (1.0, 2),
+            "nothing": None,
+            "nested": {
+                "further": {"list in a dict": [tf.reduce_sum(x), 1.0], "nothing in a dict": None},
+                "no dict": {},
+                "no tuple": (),
+            },
+            "list in a tuple": ([1.0, 2.0], None),
         }
 
 
@@ -123,8 +130,53 @@ def test_tensors_of_unknown_shape_and_structures_in_the_logs(
     with strategy.scope():
         model = returning_rows()
     found = logs_of_rows(model)
-    assert len(expected[0]) == 8
+    assert len(expected[0]) == 13
     assert repr(found) == repr(expected)  # types, dtypes and values
+
+
+UNEQUAL: dict[str, tuple[Any, str]] = {
+    "shapes": ([tf.zeros(2), tf.zeros(3)], "shape=(3,)"),
+    "types": ([tf.zeros(2), tf.zeros(2, tf.int32)], "tf.int32"),
+    "none": ([None, 1.0], "[None, TensorSpec("),
+}
+
+
+@pytest.mark.parametrize("name", UNEQUAL)
+def test_a_list_that_is_no_tensor_is_refused(
+    strategy: tfps.ParameterServerStrategy, name: str
+) -> None:
+    value, received = UNEQUAL[name]
+
+    class Unequal(keras.Model):
+        def train_step(self, data: Any) -> dict[str, Any]:
+            return {**super().train_step(data), "rows": {"inner": value}}
+
+        def test_step(self, data: Any) -> dict[str, Any]:
+            return {**super().test_step(data), "rows": {"inner": value}}
+
+    def make() -> keras.Model:
+        inputs = keras.Input((8,))
+        model = Unequal(inputs, keras.layers.Dense(3)(inputs))
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        return model
+
+    with pytest.raises((TypeError, ValueError), match="TypeSpec|not convertible"):
+        fit(make())
+    with strategy.scope():
+        model = make()
+    for step in ("train_step", "test_step"):
+        run = model.fit if step == "train_step" else model.evaluate
+        with raises(
+            UnsupportedError,
+            f"under 'rows' in the result of {step}",
+            received=received,
+            remedy="Return a tuple",
+        ):
+            run(X, LABELS, batch_size=BATCH, verbose=0)
+        assert int(model.optimizer.iterations) == 0  # refused before the first step
+    # A single batch makes no tensor of a list, here and in Keras.
+    once = model.train_on_batch(X[:BATCH], LABELS[:BATCH], return_dict=True)
+    assert type(once["inner"]) is list
 
 
 class CountingModel(keras.Model):
