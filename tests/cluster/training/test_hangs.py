@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 import tfps
+from tests.harness.command import run_command
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -60,3 +62,34 @@ def test_asynchronous_execution(
     x = np.ones((STEPS, 1), "float32")
     model.fit(x, x, batch_size=1, verbose=0)
     assert int(model.optimizer.iterations.numpy()) == STEPS
+
+
+ASYNCHRONOUS_BEFORE = """
+import keras, numpy as np, tensorflow as tf, tfps
+tf.config.experimental.set_synchronous_execution(False)
+x, y = np.ones((320, 8), "float32"), np.ones((320, 3), "float32")
+with tfps.LocalCluster(workers=2, ps=2) as cluster:
+    strategy = tfps.ParameterServerStrategy(cluster.cluster_resolver)
+    print("synchronous:", tf.config.experimental.get_synchronous_execution())
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(3)])
+        model.compile("sgd", "mse")
+    model.fit(x, y, batch_size=16, epochs=2, verbose=0)
+    model.predict(x, verbose=0)
+    for _ in range(4):
+        data = tf.data.Dataset.from_tensor_slices((x, y)).batch(16)
+        model.fit(data, epochs=2, verbose=0)
+    lives = strategy.stats().worker_lives
+    print("steps:", int(model.optimizer.iterations.numpy()), "lives:", lives)
+    strategy.close()
+"""
+
+
+@pytest.mark.slow
+def test_asynchronous_execution_before_the_strategy(tmp_path: Path) -> None:
+    """The tasks would execute so, too: pipelines of datasets ended a worker, or waited for ever."""
+    (tmp_path / "before.py").write_text(ASYNCHRONOUS_BEFORE)
+    result = run_command([sys.executable, "before.py"], deadline_s=120, folder=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "synchronous: True" in result.stdout
+    assert "steps: 200 lives: (1, 1)" in result.stdout
