@@ -20,6 +20,7 @@ from keras import layers
 import tfps
 from tests.unit.numbers.comparison import LABELS, Comparison, X, cross_entropy, fit
 from tests.unit.numbers.keras import callback_effects
+from tfps.tested_versions import parse_minor
 
 FILE = Path(__file__).with_name("classes.toml")
 MODULES = ("callbacks", "layers", "losses", "metrics")
@@ -59,13 +60,15 @@ def _read() -> dict[str, dict[str, Any]]:
 
 
 def calls() -> list[Call]:
-    """Return the calls of the list whose classes the installed Keras has."""
+    """Return the calls of the list that the installed Keras has."""
+    installed = parse_minor(keras.__version__)
     found = [
         Call(module, kind, text)
-        for module in MODULES
-        for kind, texts in _read()[module].items()
-        if kind != "not_applicable"
+        for module, kinds in _read().items()
+        for kind, texts in kinds.items()
+        if kind not in ("not_applicable", "since")
         for text in texts
+        if installed >= parse_minor(kinds.get("since", {}).get(text, ""))
     ]
     return [call for call in found if call.names <= set(dir(getattr(keras, call.module)))]
 
