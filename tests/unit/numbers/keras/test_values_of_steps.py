@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -26,6 +27,8 @@ from tests.unit.numbers.conftest import Clusters
 from tfps.errors import UnsupportedError
 
 pytestmark = pytest.mark.timeout(180)
+
+ADDRESS = re.compile(r" at 0x\w+")
 
 
 class ReturningModel(keras.Model):
@@ -131,7 +134,8 @@ def test_tensors_of_unknown_shape_and_structures_in_the_logs(
         model = returning_rows()
     found = logs_of_rows(model)
     assert len(expected[0]) == 13
-    assert repr(found) == repr(expected)  # types, dtypes and values
+    # Types, dtypes and values; older versions of TensorFlow show slices by their address.
+    assert ADDRESS.sub("", repr(found)) == ADDRESS.sub("", repr(expected))
 
 
 UNEQUAL: dict[str, tuple[Any, str]] = {
@@ -149,10 +153,10 @@ def test_a_list_that_is_no_tensor_is_refused(
 
     class Unequal(keras.Model):
         def train_step(self, data: Any) -> dict[str, Any]:
-            return {**super().train_step(data), "rows": {"inner": value}}
+            return {**super().train_step(data), "rows": value}
 
         def test_step(self, data: Any) -> dict[str, Any]:
-            return {**super().test_step(data), "rows": {"inner": value}}
+            return {**super().test_step(data), "rows": value}
 
     def make() -> keras.Model:
         inputs = keras.Input((8,))
@@ -176,7 +180,7 @@ def test_a_list_that_is_no_tensor_is_refused(
         assert int(model.optimizer.iterations) == 0  # refused before the first step
     # A single batch makes no tensor of a list, here and in Keras.
     once = model.train_on_batch(X[:BATCH], LABELS[:BATCH], return_dict=True)
-    assert type(once["inner"]) is list
+    assert type(once["rows"]) is list
 
 
 class CountingModel(keras.Model):
