@@ -258,10 +258,7 @@ class EpochRunner:
         warm_up_mode: LocalSteps | None = None,
     ) -> TicketRun:
         compiled = self.compiler.compile(
-            request.source,
-            step=self._step(stacks=not isinstance(request.source, OneBatch)),
-            hooks=self.hooks,
-            warm_up_mode=warm_up_mode,
+            request.source, step=self._step(), hooks=self.hooks, warm_up_mode=warm_up_mode
         )
         for update in self._strategy.updates.get_program_updates(compiled.program):
             update.refresh_mirrors()
@@ -276,8 +273,9 @@ class EpochRunner:
                 tickets=tickets,
             )
 
-    def _step(self, *, stacks: bool) -> Callable[[Any], Any]:
-        return keras_step(self._model, self._kind, stacks=stacks)
+    def _step(self) -> Callable[[Any], Any]:
+        is_one_batch = self._request and isinstance(self._request.source, OneBatch)
+        return keras_step(self._model, self._kind, stacks=not is_one_batch)
 
     def _update_logs(self) -> None:
         """Write metric totals into the model, and update the logs that Keras shows."""

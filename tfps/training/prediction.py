@@ -98,7 +98,7 @@ class Predictor(EpochRunner):
         flat = [tf.constant(component) for component in components]
         return tf.nest.pack_sequence_as(self._structure, flat, expand_composites=True)
 
-    def _step(self, *, stacks: bool) -> Any:
+    def _step(self) -> Any:
         def run(batch: Any) -> Any:
             batch = tf.nest.map_structure(
                 lambda item: None if isinstance(item, tf.experimental.Optional) else item, batch

@@ -173,13 +173,7 @@ class StepCompiler:
 
 
 def keras_step(model: Any, kind: str, *, stacks: bool = False) -> Callable[[Any], Any]:
-    """Return the `train_step` or `test_step` of a model, from a batch of tensors to tensors.
-
-    Args:
-        model: of this strategy.
-        kind: ``"train"`` or ``"test"``.
-        stacks: whether to refuse lists that are no tensors.
-    """
+    """Return a model's `train_step` or `test_step`; `stacks` refuses lists that are no tensors."""
     step = model.train_step if kind == "train" else model.test_step
     strategy = model._distribute_strategy
 
@@ -214,19 +208,17 @@ def stack_lists(outputs: Any, *, model: str, kind: str) -> Any:
         UnsupportedError: the values of a list make no tensor.
     """
 
-    def stack(value: Any) -> Any:
-        return tf.convert_to_tensor(value) if isinstance(value, list) else None
-
-    def stack_below(name: Any, value: Any) -> Any:
+    def stack(name: Any, value: Any) -> Any:
         try:
-            return keras.tree.traverse(stack, value)
+            return keras.tree.traverse(
+                lambda v: tf.convert_to_tensor(v) if isinstance(v, list) else None, value
+            )
         except (TypeError, ValueError, tf.errors.InvalidArgumentError) as error:
             received = tf.nest.map_structure(describe_output, value)
             raise UnsupportedError(NO_TENSOR.format(model, received, name, kind)) from error
 
-    if not isinstance(outputs, dict):
-        return outputs
-    return {name: stack_below(name, value) for name, value in outputs.items()}
+    is_named = isinstance(outputs, dict)
+    return {name: stack(name, outputs[name]) for name in outputs} if is_named else outputs
 
 
 def _compute_initial_value(tensor: tf.Tensor) -> tf.Tensor:
