@@ -154,3 +154,22 @@ def test_a_dataset_function_of_a_custom_loop_may_have_a_default(make_strategy: M
         return tf.add_n([next(iterator) for _ in range(3)])
 
     assert coordinator.fetch(coordinator.schedule(count, args=(iterator,))) == 3
+
+
+def test_what_is_cancelled_each_time_ends_with_its_error(make_strategy: Make) -> None:
+    """TensorFlow began an input again in nested calls, up to a `RecursionError`."""
+    coordinator, made = make_strategy().coordinator, list[int]()
+    cancelled = tf.errors.CancelledError(None, None, "cancelled by /job:worker/replica:0/task:0")
+
+    def make() -> tf.Tensor:
+        made.append(len(made))
+        if made[-1] != 70:  # fewer at a time are tried again
+            raise cancelled
+        return tf.constant(1)
+
+    (first, *_) = private.create_on_workers(coordinator, [make, lambda: None])
+    with pytest.raises(private.ClosureInputError) as caught:
+        private.wait_for_result(first)
+    assert caught.value.original_exception is cancelled
+    (second, *_) = private.create_on_workers(coordinator, [make, lambda: None])
+    assert int(private.wait_for_result(second)) == 1

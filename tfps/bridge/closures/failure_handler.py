@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
@@ -18,6 +20,7 @@ from tfps.cluster import accepts_connections
 
 POLL_INTERVAL_S = 0.5  # how late a worker's return is noticed
 STOP_TIMEOUT_S = 1.0
+MAX_REPEATS = 50  # of closures that are cancelled, one after the other
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +123,7 @@ class FailureHandler(private.WorkerPreemptionHandler):
         self.health: WorkerHealth = UnknownHealth()
         self.servers: LostServers = NoServerReturn()
         self._addresses = _addresses(server_def, "worker")
+        self._repeats = Counter[int]()  # of each worker, without a success between them
         super().__init__(server_def, cluster)  # starts the thread
 
     def stop(self) -> None:
@@ -158,15 +162,22 @@ class FailureHandler(private.WorkerPreemptionHandler):
             with self._cluster_update_lock:
                 self.lost_workers |= {worker}
 
+        def run_again() -> None:
+            error = sys.exception()
+            self._repeats[worker] = (self._repeats[worker] + 1) % MAX_REPEATS
+            if error is not None and not self._repeats[worker]:
+                raise error  # TensorFlow has no limit, and begins an input again in nested calls
+            if on_transient_failure_fn:
+                on_transient_failure_fn()
+
         def recovered() -> None:
             if on_recovery_fn and worker not in self.lost_workers:
                 on_recovery_fn()
 
-        watched = super().wait_on_failure(
-            failed, on_transient_failure_fn, recovered, worker_device_name
-        )
+        watched = super().wait_on_failure(failed, run_again, recovered, worker_device_name)
         with watched, self._run_with_servers(on_transient_failure_fn):
             yield
+            self._repeats[worker] = 0
 
     @contextlib.contextmanager
     def _run_with_servers(self, run_again: Callable[[], None] | None) -> Iterator[None]:
