@@ -97,7 +97,9 @@ class LedgerLayout:
     GENERATION = 22  # the number of their group, which grows with each change of its members
     IS_GROUPED = 23  # 1 if the worker that joined last did so for a group
     VOIDED = 24  # 1 + the position of the round that was given up last
-    REDUCED = 25  # updates of mirrored weights; their copies on workers have this number
+    # Updates of mirrored weights; their copies on workers have the number of server 0. On others
+    # it is the number up to which optimizers have counted; see `UpdateCounts`.
+    REDUCED = 25
     HOME = 26  # the number of the values that the servers hold
     REPEATED = 27  # rounds that were given up, since a member was lost or came back
     REDUCED_BYTES = 28  # what workers have sent to each other for their sums

@@ -241,7 +241,7 @@ class ServerUpdate:
             for inner in optimizer.optimizers:
                 if inner.built and device in get_devices(inner):
                     self._apply(inner, gradients, context)
-            if device == optimizer._iterations._value.device:
+            if device in optimizer._iterations._value.devices:
                 optimizer._iterations._value.assign_add(1)
             return
         if isinstance(optimizer, LossScaleOptimizer):

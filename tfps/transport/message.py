@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 # Increased when the meaning of a header field or of ids changes; a server refuses other versions.
-PROTOCOL = 11
+PROTOCOL = 12
 # The worker index in requests of the coordinator itself.
 COORDINATOR = -1
 
@@ -50,6 +50,8 @@ class Request(enum.IntEnum):
     DECODE_MICROSECONDS = 19  # time that codecs took to decode the previous reply; -1: none
     REDUCE_MICROSECONDS = 20  # time until workers had added up the gradients of this push; -1: none
     REDUCED_BYTES = 21  # what the worker has sent to others for that
+    # Updates of the worker's copies of mirrored weights; of a push, with the update of its round.
+    UPDATES = 22
 
 
 class Reply(enum.IntEnum):

@@ -11,6 +11,8 @@ import tensorflow as tf
 
 import tfps
 from tests.cluster.counting import Visits, mean_output, numbered
+from tfps.bridge import tensorflow_private as private
+from tfps.bridge.variables.named_resource import NamedResource
 from tfps.bridge.variables.worker_local_variable import make_worker_local_name
 from tfps.launch import LocalCluster
 from tfps.runtime.worker.mirrored_copies import UPDATES_NAME
@@ -41,6 +43,18 @@ class ExampleSums(keras.layers.Layer):
 def _rates() -> Any:
     counts, noise = keras.optimizers.SGD(-1.0), keras.optimizers.Adam(0.01)
     return keras.optimizers.MultiOptimizer(lambda v: counts if v.path.endswith("/sums") else noise)
+
+
+def _read_on_all_servers(variable: Any) -> list[int]:
+    """Return the values of a scalar on its server and of its copies on others."""
+    native = variable.value
+    found = []
+    for device in native.devices:
+        resource = NamedResource(native.container, native.shared_name, device)
+        with private.placed_on(device):
+            handle = resource.handle()
+            found.append(int(tf.raw_ops.ReadVariableOp(resource=handle, dtype=native.dtype)))
+    return found
 
 
 class SummingJob:
@@ -84,19 +98,15 @@ class SummingJob:
         return self.strategy.stats().worker_steps
 
     def updates(self) -> int:
-        """Return the number of updates of the weights; servers and optimizers agree on it.
-
-        The iterations of an optimizer are on one server. If a worker dies when that server has
-        completed a round which server 0 gives up, its tickets come again in other rounds, some of
-        which only server 0 counts.
-        """
+        """Return the number of updates of the weights; servers and optimizers agree on it."""
         runtime, optimizer = self.strategy.runtime, self.model.optimizer
-        all_cells, layout = runtime.cells(), runtime.ticket_server.layout
-        updates = int(all_cells[0][layout.REDUCED])
-        assert all_cells[0][layout.HOME] == updates
-        for counter in (each.iterations for each in (optimizer, *optimizer.optimizers)):
-            cells = all_cells[runtime.get_server_index(counter.value.device)]
-            assert int(counter) + cells[layout.APART] == updates + all_cells[0][layout.APART]
+        cells, layout = runtime.ticket_server.cells(), runtime.ticket_server.layout
+        updates = int(cells[layout.REDUCED])
+        assert cells[layout.HOME] == updates
+        counters = [each.iterations for each in (optimizer, *optimizer.optimizers)]
+        assert {int(counter) for counter in counters} == {updates}
+        if self.model.optimizer.built:
+            assert {n for counter in counters for n in _read_on_all_servers(counter)} == {updates}
         return updates
 
     def read_copies(self, worker: int) -> tuple[int, list[np.ndarray]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tests.cluster.recovery.example_sums import BATCH, SharesOfOneVisit, Summing
 from tfps.errors import CheckpointError
 from tfps.launch import LocalCluster
 from tfps.runtime.worker.fit_mirrored import MirroredStep
+from tfps.transport.carrier import Message, ServerCall
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -96,52 +97,89 @@ def train_while(job: SummingJob, *actions: Callable[[], None]) -> None:
     job.strategy.close()
 
 
-@pytest.fixture
-def seam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder whose file ``armed`` holds worker 1 between its reduction and its push.
+class HeldPushes:
+    """Holds worker 1 within a push, while there is a file ``armed``; it writes ``reached`` then.
 
-    Worker 1 then writes the file ``reached``.
+    Args:
+        folder: the folder of the files.
+        before: the servers that get the push before; others get it after.
     """
-    armed, reached = str(tmp_path / "armed"), str(tmp_path / "reached")
-    send_push = MirroredStep.send_push
 
-    def is_held(number: tf.Tensor) -> tf.Tensor:
-        # TensorFlow looks for the files of a constant pattern once, when it prepares the graph.
-        nothing = tf.strings.substr(tf.strings.as_string(number), 0, 0)
-        return tf.size(tf.io.matching_files(tf.strings.join([armed, nothing]))) > 0
+    def __init__(self, folder: Path, before: Sequence[int]) -> None:
+        self.armed, self.reached = folder / "armed", folder / "reached"
+        self._before = before
+        self._carrier: Any = None
+        self._worker: Any = None
+        self.name = ""
 
-    def held_push(step: MirroredStep, call_number: int, bodies: Any) -> Any:
+    def send(self, step: MirroredStep, send_push: Callable[[], Any]) -> Any:
+        """Trace a push of a step."""
+        self._carrier, self._worker = step.carrier, step.closure_run.worker
+        step.carrier, self.name = self, step.carrier.name
+        try:
+            return send_push()
+        finally:
+            step.carrier = self._carrier
+
+    def exchange(self, calls: Mapping[int, ServerCall]) -> dict[int, Message]:
+        """Send some of the requests, and the others when the worker is not held."""
+        first = {server: calls[server] for server in self._before}
+        replies = self._carrier.exchange(first) if first else {}
+        sent = [reply.header for reply in replies.values()] or [
+            call.request.header for call in calls.values()
+        ]
+        others = {}
+        with tf.control_dependencies([self._hold(sent)]):
+            for server in calls.keys() - first.keys():
+                request = calls[server].request
+                request = request._replace(header=tf.identity(request.header))
+                others[server] = calls[server]._replace(request=request)
+        replies |= self._carrier.exchange(others)
+        return {server: replies[server] for server in calls}
+
+    def _hold(self, sent: Sequence[tf.Tensor]) -> tf.Tensor:
         def hold() -> tf.Tensor:
-            with tf.control_dependencies([tf.io.write_file(reached, "")]):
-                (end,) = tf.while_loop(is_held, lambda n: (n + 1,), (tf.constant(0),))
+            with tf.control_dependencies([tf.io.write_file(str(self.reached), "")]):
+                (end,) = tf.while_loop(self._is_armed, lambda n: (n + 1,), (tf.constant(0),))
             return end
 
-        # All of a push follows the sums already.
-        holds = tf.logical_and(step.closure_run.worker == 1, is_held(step.ticket))
-        held = tf.cond(holds, hold, lambda: tf.constant(0))
-        with tf.control_dependencies([held]):
-            return send_push(step, call_number, bodies)
+        with tf.control_dependencies(sent):
+            is_armed = self._is_armed(tf.identity(self._worker))
+        holds = tf.logical_and(self._worker == 1, is_armed)
+        return tf.cond(holds, hold, lambda: tf.constant(0))
 
-    monkeypatch.setattr(MirroredStep, "send_push", held_push)
-    return tmp_path
+    def _is_armed(self, number: tf.Tensor) -> tf.Tensor:
+        # TensorFlow looks for the files of a constant pattern once, when it prepares the graph.
+        nothing = tf.strings.substr(tf.strings.as_string(number), 0, 0)
+        return tf.size(tf.io.matching_files(tf.strings.join([str(self.armed), nothing]))) > 0
 
 
 @pytest.mark.slow
-def test_killed_between_reduction_and_push(tasks: Callable[..., LocalCluster], seam: Path) -> None:
-    """The other one has its gradient in the sums, and must not use them."""
+@pytest.mark.parametrize("before", [(), (0,), (1,)])
+def test_killed_between_reduction_and_push(
+    tasks: Callable[..., LocalCluster],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: Sequence[int],
+) -> None:
+    """The other one has its gradient in the sums, and uses them only if server 0 has its push."""
+    held, send_push = HeldPushes(tmp_path, before), MirroredStep.send_push
+
+    def send_held(step: MirroredStep, *arguments: Any) -> Any:
+        return held.send(step, lambda: send_push(step, *arguments))
+
+    monkeypatch.setattr(MirroredStep, "send_push", send_held)
     job = SummingJob(tasks(workers=2, ps=2), examples=EXAMPLES)
-    before: list[int] = []
 
     def kill() -> None:
-        (seam / "armed").touch()
-        wait_for((seam / "reached").exists)
-        before.extend(job.worker_steps())
+        held.armed.touch()
+        wait_for(held.reached.exists)
         job.cluster.kill("worker", 1)
-        (seam / "armed").unlink()
+        held.armed.unlink()
         job.cluster.restart("worker", 1)
 
     train_while(job, kill)
-    assert before
+    assert held.reached.exists()
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from tfps.bridge.keras_private import MultiOptimizer
 from tfps.bridge.variables.shards import get_shards
 from tfps.errors import UnsupportedError
 from tfps.optimizers.wrapped import (
+    WRAPPERS,
     get_leaf_optimizers,
     get_nested_optimizers,
     get_wrappers,
@@ -79,9 +80,10 @@ def mirror_weights(
         if id(weight) in mirrored and slot is not None
     ]
     rates = [m._learning_rate for m in members if isinstance(m._learning_rate, keras.Variable)]
-    added = [*(member._iterations for member in members), *rates]
-    variables = {id(variable): variable for variable in (*program.variables, *added)}
-    training = MirroredTraining(tuple(weights), tuple(slots))
+    variables = {id(variable): variable for variable in (*program.variables, *rates)}
+    counting = [m for m in members if m._trainable_variables and not isinstance(m, WRAPPERS)]
+    counts = tuple(member._iterations for member in counting)
+    training = MirroredTraining(tuple(weights), (*slots, *counts), counts)
     return replace(program.with_schedule(mirrored=training), variables=list(variables.values()))
 
 

@@ -38,7 +38,8 @@ class MirroredTraining:
     """The weights whose copies workers update alike, by the sum of all workers' gradients."""
 
     weights: tuple[Any, ...]  # as Keras variables
-    slots: tuple[Any, ...]  # the optimizers' variables for them
+    slots: tuple[Any, ...]  # the optimizers' variables for them, and the counts
+    counts: tuple[Any, ...]  # the optimizers' counts of updates, one in each round
 
     def has(self, variable: Any) -> bool:
         """Return whether a weight is one of them."""

@@ -161,6 +161,11 @@ class Contributions:
         is_dropped = tf.logical_and(known[TOTAL] > 0, is_over)
         return [tf.cond(is_dropped, forget, lambda: tf.constant(0))]
 
+    @property
+    def has_any(self) -> tf.Tensor:
+        """Whether the sums have contributions, a bool scalar."""
+        return self._weights.read_value()[TOTAL] > 0
+
     def apply(self, condition: tf.Tensor, *, compiled: bool) -> tuple[tf.Tensor, tf.Tensor]:
         """Update the server's variables by the mean of the round, if the condition holds.
 
@@ -170,7 +175,7 @@ class Contributions:
         Returns:
             A tensor that depends on the update, and whether the mean was applied.
         """
-        applies = tf.logical_and(condition, self._weights.read_value()[TOTAL] > 0)
+        applies = tf.logical_and(condition, self.has_any)
 
         def apply() -> tf.Tensor:
             total = self._weights.read_value()[TOTAL]

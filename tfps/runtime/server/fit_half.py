@@ -35,6 +35,7 @@ from tfps.runtime.server.push import Push
 from tfps.runtime.server.reports import NO_RESET, Reports
 from tfps.runtime.server.requests import enter_if_new, pack_values, read_values
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall, count_durations
+from tfps.runtime.server.update_counts import UpdateCounts
 from tfps.transport.message import Kind, Request
 from tfps.transport.packing import pack, unpack
 
@@ -67,6 +68,8 @@ class FitHalf(ServerHalf):
         self.unchanged_layout = self.unchanged.layout
         mirrored = program.schedule.mirrored
         self.is_grouped = mirrored is not None and server.issues_tickets
+        if mirrored is not None and not server.issues_tickets:
+            self.update_counts = UpdateCounts(mirrored.counts, ledger=server.ledger)
         stored = () if mirrored is None else (*mirrored.weights, *mirrored.slots)
         # The weights that workers train, and their slots, which one of them writes at its end.
         self.home = group_by_slab(get_shards_on(stored, server.device))
@@ -113,7 +116,7 @@ class FitHalf(ServerHalf):
         awaits = (bool(self.runtime.mode.backup_workers) and apart) or mirrored is not None
         self.offer_rounds(joins=False, awaits=awaits)
         self.offer_slots()
-        if self.home.variables or self.is_grouped:
+        if mirrored is not None:
             size = self.home.layout.size_bytes
             self.offer(Kind.WRITE_BACK, self.trace_locked(self._write_home), request_bytes=size)
         if self.unchanged.variables:
@@ -158,6 +161,8 @@ class FitHalf(ServerHalf):
         ledger = server_ledger.open()
         alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
         layout = self.home.server_layout
+        if self.update_counts is not None:
+            self.update_counts.set(header[Request.UPDATES], condition=alive)
 
         def write() -> tf.Tensor:
             values = unpack(layout, payload)
@@ -269,6 +274,18 @@ class FitHalf(ServerHalf):
     def _count_report(self, counts: tf.Tensor, payload: tf.Tensor) -> None:
         assert self.reports is not None
         self.reports.count(counts, unpack(self.report_layout, payload))
+
+    def count_updates(self, updates: int) -> None:
+        """Set the counts of optimizers on a server that has another number of updates."""
+
+        def count(number: tf.Tensor) -> list[tf.Tensor]:
+            assert self.update_counts is not None
+            with self.server.ledger.locked():
+                self.update_counts.set(number)
+            return [number]
+
+        arguments = [tf.TensorSpec([], tf.int64)]
+        self.server.open_channel_for(self).make_function(count, arguments=arguments)(updates)
 
     @functools.cached_property
     def _trace_report(self) -> Callable[..., list[Array]]:

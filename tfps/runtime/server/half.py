@@ -45,7 +45,8 @@ from tfps.runtime.server.server_optimizer_call import (
     Update,
 )
 from tfps.runtime.server.server_tables import ID_BYTES, read_encoded_rows
-from tfps.transport.message import Kind
+from tfps.runtime.server.update_counts import UpdateCounts
+from tfps.transport.message import Kind, Request
 
 
 class ServerHalf(PlanFunctions):
@@ -55,6 +56,7 @@ class ServerHalf(PlanFunctions):
     quotas: Quotas | None = None  # the number of tickets that a worker gets at once; None: one
     unchanged: ServerShards = NO_VALUES  # values that pushes do not change and replies do not bring
     is_grouped = False  # whether workers add up gradients in a group that this server decides
+    update_counts: UpdateCounts | None = None  # if another server decides about such a group
     each_call_ends_step: bool  # whether each optimizer call is a step, or a round, of its own
 
     def __init__(
@@ -233,6 +235,9 @@ class ServerHalf(PlanFunctions):
     def _pull_slots(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         server_ledger = self.server.ledger
         ledger = server_ledger.open()
+        if self.update_counts is not None:
+            alive = self.plan.is_alive(header, ledger, header[Request.WORKER])
+            self.update_counts.set(header[Request.UPDATES], condition=alive)
         ledger.count_traffic(received_bytes=0, sent_bytes=self.slot_layout.size_bytes)
         server_ledger.write_changes(ledger)
         return ReplyHeader(ledger.read(server_ledger.layout.VERSION))
@@ -266,7 +271,8 @@ class ServerHalf(PlanFunctions):
                 sums,
                 call_id=call_id,
                 weighs_examples=admission.has_tickets,
-                counts_reduced=self.is_grouped,
+                counts_reduced=self.is_grouped or self.update_counts is not None,
+                update_counts=self.update_counts,
             )
             application = barrier.contribute
         return Push(

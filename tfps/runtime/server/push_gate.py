@@ -16,6 +16,7 @@ from tfps.consistency.server_ledger import ServerLedger
 from tfps.runtime.server.admission import PushVerdict, ReceivedPush
 from tfps.runtime.server.contributions import Contributions
 from tfps.runtime.server.server_optimizer_call import ServerOptimizerCall
+from tfps.runtime.server.update_counts import UpdateCounts
 from tfps.transport.message import Request
 
 # Reads the values for a reply of a version: the version, then the values.
@@ -96,6 +97,7 @@ class RoundBarrier:
     # choose batches themselves, all weigh the same.
     weighs_examples: bool
     counts_reduced: bool = False  # whether workers update their copies after each round
+    update_counts: UpdateCounts | None = None  # which a round sets to the workers' count
 
     @property
     def may_wait(self) -> bool:
@@ -142,19 +144,28 @@ class RoundBarrier:
         contribution, state = arrival.contribution
         with tf.control_dependencies([done]):
             has_to_wait = self.rounds.push(
-                contribution, (arrival.in_time, state), apply=self._apply
+                contribution,
+                (arrival.in_time, state),
+                apply=functools.partial(self._apply, arrival.header[Request.UPDATES]),
             )
         return has_to_wait, self.rounds.position()
 
     def wait(self, arrival: ReceivedPush, read: Read) -> list[tf.Tensor]:
         contribution, _ = arrival.contribution
         # Inside a loop TensorFlow cannot lower the conditions around an update that XLA compiles.
-        end = self.rounds.wait(contribution, apply=functools.partial(self._apply, compiled=False))
+        updates = arrival.header[Request.UPDATES]
+        apply = functools.partial(self._apply, updates, compiled=False)
+        end = self.rounds.wait(contribution, apply=apply)
         with tf.control_dependencies([end]), self.call.server.ledger.locked():
             return list(read(self.rounds.position()))
 
-    def _apply(self, completes: tf.Tensor, *, compiled: bool = True) -> tf.Tensor:
+    def _apply(
+        self, updates: tf.Tensor, completes: tf.Tensor, *, compiled: bool = True
+    ) -> tf.Tensor:
         """Apply the update of a complete round, which counts as one update."""
+        if self.update_counts is not None:  # without that update, if there is one
+            before = updates - tf.cast(self.contributions.has_any, tf.int64)
+            self.update_counts.set(before, condition=completes)
         done, applied = self.contributions.apply(completes, compiled=compiled)
         server_ledger = self.call.server.ledger
         if self.call.counts_as_update:

@@ -67,7 +67,7 @@ class MirroredStep(FitStep):
         fields = super().caller_fields
         unknown = tf.constant(NO_INCARNATION, tf.int64)
         known = tf.where(self.is_out, unknown, fields[Request.INCARNATION])
-        return {**fields, Request.INCARNATION: known}
+        return {**fields, Request.INCARNATION: known, Request.UPDATES: self.updates}
 
     def prepare_to_enter(self, messages: Mapping[int, Message]) -> Sequence[tf.Tensor]:
         # Members of older groups that wait for this worker must join again as well.
@@ -90,8 +90,6 @@ class MirroredStep(FitStep):
         self.replies = self.replies._replace(next_ticket=ticket)
 
     def _pull_slots(self) -> list[tuple[Any, tf.Tensor]]:
-        if not self.mirrored.slots:
-            return []
         payloads = get_payloads(self.send_requests(Kind.PULL, call_number=SLOTS))
         layouts = [server.slot_layout for server in self.servers]
         return decode_values(layouts, payloads, self.mirrored.slots)
@@ -103,6 +101,10 @@ class MirroredStep(FitStep):
         self._examples = options.get("extra_fields", {}).get(
             Request.STEP_EXAMPLES, tf.constant(0, tf.int64)
         )
+
+    def run(self, batch: Any) -> dict[str, tf.Tensor]:
+        self.own.show_counts()
+        return super().run(batch)
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
         if private.current_graph() is not self._graph:
@@ -119,6 +121,7 @@ class MirroredStep(FitStep):
             **self.fields,
             Request.REDUCE_MICROSECONDS: measure_microseconds(computed_s, until=[done]),
             Request.REDUCED_BYTES: self._sums.count_bytes(self.group, gradients),
+            Request.UPDATES: self.updates + tf.cast(self._total > 0, tf.int64),
         }
         self.is_out = tf.logical_or(self.is_out, tf.logical_not(done))
         with tf.control_dependencies([done]):
@@ -188,7 +191,7 @@ class MirroredStep(FitStep):
             for variable in (*self.mirrored.weights, *self.mirrored.slots)
         }
         bodies = {p: Body(pack(s.home.layout, values)) for p, s in enumerate(self.servers)}
-        others = {p: body for p, body in bodies.items() if p and self.servers[p].home.variables}
+        others = {p: body for p, body in bodies.items() if p}
         written = self.send_requests(Kind.WRITE_BACK, others) if others else {}
         statuses = [message.header[Reply.STATUS] for message in written.values()]
         last = {0: bodies[0]}

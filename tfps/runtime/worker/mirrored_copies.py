@@ -119,11 +119,12 @@ class MirroredCopies:
         weights = self._mirrored.weights
         known, slots = {id(v) for v in self._program.variables}, set(map(id, self._mirrored.slots))
         mean_of = dict(zip(map(id, weights), means, strict=True))
+        counted = [(self.stored[id(v)], self._read_count(v) + 1) for v in self._mirrored.counts]
         for leaf in get_leaf_optimizers(self._program.calls[0].optimizer):
             own = [v for v in leaf._trainable_variables if id(v) in mean_of]
             if not own:
                 continue
-            # Counts and learning rates have the values of the servers.
+            # Learning rates have the values of the servers.
             shared = [v for v in leaf.variables if id(v) in known - slots]
             copied = {id(v): v for v in (*own, *shared)}.values()
             apply_locally(
@@ -134,11 +135,23 @@ class MirroredCopies:
                     *((v, self.stored[id(v)]) for v in leaf.variables if id(v) in slots),
                     *((v, self._copies.get_copy(0, v)) for v in copied),
                 ],
-                read_iterations=self._copies.read,
+                read_iterations=self._read_count,
             )
+        for count, number in counted:  # also those of optimizers that train only rows
+            count.load(number)
         if len(self._copies) > 1:
             for weight in weights:
                 self._copies.load(weight, self._copies.read(weight))
+
+    def _read_count(self, count: Any) -> tf.Tensor:
+        return self.stored[id(count)].read_value()
+
+    def show_counts(self) -> None:
+        """Give the step the counts that it reads, of which servers may know others."""
+        known = {id(v) for v in self._program.variables}
+        for count in self._mirrored.counts:
+            if id(count) in known:
+                self._copies.load(count, self._read_count(count))
 
     @contextlib.contextmanager
     def _changing(self, updates: tf.Tensor, *, before: tf.Tensor | int = TORN) -> Iterator[None]:

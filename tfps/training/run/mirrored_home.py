@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tfps.checkpoint.commit import Folder
 from tfps.errors import CheckpointError
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.program.schedule import MirroredTraining
+from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.mirrored_copies import TORN, UPDATES_NAME
 
 logger = logging.getLogger(__name__)
@@ -39,14 +41,22 @@ def make_lost_error(folder: Path | None) -> CheckpointError:
     return CheckpointError(LOST + (NEWEST % (numbers[-1], folder) if numbers else NO_CHECKPOINT))
 
 
-def bring_home(mirrored: MirroredTraining, *, runtime: Runtime) -> None:
+def bring_home(mirrored: MirroredTraining, *, runtime: Runtime, halves: Sequence[FitHalf]) -> None:
     """Write copies that are newer than the values of the servers to these, from any worker.
 
     Workers do so themselves, unless an error has ended their run.
+
+    Args:
+        mirrored: the weights.
+        runtime: the job.
+        halves: the functions of the program on each server.
     """
     server = runtime.ticket_server
-    cells, layout = server.cells(), server.layout
+    (cells, *others), layout = runtime.cells(), server.layout
     newest, behind = int(cells[layout.REDUCED]), int(cells[layout.REDUCED] - cells[layout.HOME])
+    for half, known in zip(halves[1:], others, strict=True):
+        if known[layout.REDUCED] != newest:
+            half.count_updates(newest)
     container, variables = runtime.container, (*mirrored.weights, *mirrored.slots)
 
     def read_all() -> list[tf.Tensor]:

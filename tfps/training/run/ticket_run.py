@@ -278,4 +278,4 @@ class TicketRun(RunProgress):
         mirrored = self.compiled.program.schedule.mirrored
         if mirrored is not None:
             with contextlib.suppress(tf.errors.OpError):  # of a lost server, which others report
-                bring_home(mirrored, runtime=self._runtime)
+                bring_home(mirrored, runtime=self._runtime, halves=self.compiled.servers)
