@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from tfps.checkpoint.callback import Checkpoint
 from tfps.strategy.reading.cluster_board import ClusterBoard
+from tfps.training.resume import Resume
 
-__all__ = ["Checkpoint", "ClusterBoard"]
+__all__ = ["Checkpoint", "ClusterBoard", "Resume"]

@@ -61,6 +61,11 @@ def get_global_generator() -> Any:
     return _names["global_state"].get_global_attribute(key)
 
 
+def begin_at_epoch(model: Any, epoch: int | None) -> None:
+    """Let `fit` begin at an epoch, as `BackupAndRestore` does; None: as its arguments say."""
+    model._initial_epoch = epoch
+
+
 def refuse_slots_in_dictionary(optimizer: Any) -> None:
     """Raise an error for an optimizer that keeps slots in a dictionary, as Muon in Keras 3.12.
 

@@ -16,6 +16,7 @@ from tfps.checkpoint.commit import Folder
 from tfps.checkpoint.file_error import translate_write_errors
 from tfps.checkpoint.manifest import Manifest
 from tfps.checkpoint.retention import RetentionPolicy, find_superfluous
+from tfps.checkpoint.saved_state import Arrays, write_arrays
 from tfps.checkpoint.snapshot import Snapshot
 from tfps.errors import CheckpointNotSaved
 
@@ -30,15 +31,22 @@ class BackgroundSave:
     Args:
         snapshot: the snapshot, taken before; freed at the end in any case.
         manifest: the manifest, without the files.
+        arrays: the arrays of the manifest's state.
         folder: the folder of the checkpoints.
         keep: the policy of the checkpoints that stay.
     """
 
     def __init__(
-        self, snapshot: Snapshot, manifest: Manifest, *, folder: Folder, keep: RetentionPolicy
+        self,
+        snapshot: Snapshot,
+        manifest: Manifest,
+        *,
+        arrays: Arrays,
+        folder: Folder,
+        keep: RetentionPolicy,
     ) -> None:
         self._snapshot, self._manifest, self._folder = snapshot, manifest, folder
-        self._keep = keep
+        self._arrays, self._keep = arrays, keep
         self._began_s = time.monotonic()
         self._error: BaseException | None = None
         self.seconds: float | None = None  # set when it is committed
@@ -88,6 +96,7 @@ class BackgroundSave:
         temporary = folder.begin(number)
         try:
             files = self._snapshot.write(temporary)
+            write_arrays(self._arrays, temporary)
             manifest = dataclasses.replace(self._manifest, files=files)
             folder.commit(temporary, manifest)
             self.seconds = time.monotonic() - self._began_s

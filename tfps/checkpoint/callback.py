@@ -60,8 +60,12 @@ class Checkpoint(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         _check(manager, every_epochs=every_epochs, every_steps=every_steps)
-        self._manager, self._every_steps = manager, every_steps
-        self._every_epochs = every_epochs or (None if every_steps else 1)
+        self._begin(manager, every_epochs or (None if every_steps else 1), every_steps)
+
+    def _begin(
+        self, manager: CheckpointManager, every_epochs: int | None, every_steps: int | None
+    ) -> None:
+        self._manager, self._every_epochs, self._every_steps = manager, every_epochs, every_steps
         self._epoch = self._steps = 0
         self._batch = -1  # the last completed batch of this epoch
         self._attempts = Attempts()
@@ -82,10 +86,14 @@ class Checkpoint(keras.callbacks.Callback):
         before = self._steps
         self._steps += batch - self._batch  # more than one with `steps_per_execution`
         self._batch = batch
-        if self._every_steps is not None:
+        if self.steps_to_save is not None:
             self._raise_and_count(self._manager.check)
-            is_due = self._steps // self._every_steps > before // self._every_steps
-            self._save_if(is_due, logs)
+            self._save_if(self._is_due(before), logs)
+
+    def _is_due(self, before: int) -> bool:
+        """Return whether to save now; `before` are the steps before the call that has ended."""
+        every = self._every_steps
+        return every is not None and self._steps // every > before // every
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._raise_and_count(self._manager.check)

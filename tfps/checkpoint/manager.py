@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -23,6 +24,7 @@ from tfps.checkpoint.model_snapshot import ModelSnapshot
 from tfps.checkpoint.next_start import record_search
 from tfps.checkpoint.restore import restore_model
 from tfps.checkpoint.retention import KeepLatest, RetentionPolicy
+from tfps.checkpoint.saved_state import read_state, split_state
 from tfps.checkpoint.servers import build_optimizer, strategy_of
 from tfps.checkpoint.shared_folder import SharedFolder
 from tfps.checkpoint.snapshot import take_drained
@@ -48,8 +50,8 @@ class CheckpointManager:
     strategy, which fills a lost server from its checkpoints.
 
     One process saves into a folder at a time; others may read it meanwhile. Metric states are not
-    kept, nor values on workers or per worker (slots under `LocalSteps`, memories of
-    `tfps.optimizers`, the residuals of codecs): these begin anew.
+    kept without `tfps.callbacks.Resume`, nor values on workers or per worker (slots under
+    `LocalSteps`, memories of `tfps.optimizers`, the residuals of codecs): these begin anew.
 
     Source: Eisenman et al., "Check-N-Run: a Checkpointing System for Training Deep Learning
     Recommendation Models", NSDI 2022, for the decoupling of the snapshot and the write.
@@ -89,6 +91,8 @@ class CheckpointManager:
         self.outlives_servers = False  # whether a lost server ends only the save
         # Called with the manifest of a new checkpoint, while its variables are at rest.
         self.on_snapshot: Callable[[Manifest], None] = lambda _: None
+        # Called before that, when the workers are at rest; returns the state to save.
+        self.on_rest: Callable[[], Mapping[str, Any]] = dict
         self.of_this_job: set[int] = set()  # what was saved or restored here
         self._keep: RetentionPolicy = KeepLatest() if keep is None else keep
         self._background_save: BackgroundSave | None = None
@@ -136,6 +140,22 @@ class CheckpointManager:
         """
         return self._folder.checkpoint_path(number)
 
+    def check_writable(self) -> None:
+        """Make the folder if there is none, and check that this process may write into it.
+
+        Raises:
+            ConfigError: it may not.
+        """
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.directory):
+                pass
+        except OSError as error:
+            raise ConfigError(
+                f"directory: received {self.directory}, expected a folder that this process may "
+                f"write into: {error}; choose another folder, or change its permissions"
+            ) from error
+
     def newest_of_this_job(self) -> Manifest | None:
         """Return the manifest of the newest checkpoint that this object has saved or restored.
 
@@ -163,6 +183,14 @@ class CheckpointManager:
         )
         self._folder.exclude_damaged(passed_over)
         return manifest
+
+    def read_state(self, manifest: Manifest) -> dict[str, Any]:
+        """Return the state that was saved with a checkpoint; empty if there is none.
+
+        Args:
+            manifest: the manifest of the checkpoint.
+        """
+        return read_state(manifest.state, self.directory_of(manifest.number))
 
     def _read_verified(self, number: int) -> Manifest:
         manifest = self._folder.manifest(number)
@@ -208,7 +236,8 @@ class CheckpointManager:
         counters = None
         began_s = time.monotonic()
         try:
-            all_cells = take_drained(snapshot, strategy)
+            all_cells, state = take_drained(snapshot, strategy, on_rest=self.on_rest)
+            values, arrays = split_state(state)
         except BaseException:
             snapshot.free(waits=False)  # on servers that reply: Ctrl-C ends the wait for others
             raise
@@ -219,18 +248,19 @@ class CheckpointManager:
         manifest = Manifest(
             number=self._last_number,
             saved_at_s=time.time(),
-            epoch=epoch,
-            step=step,
+            epoch=state.get("epoch", epoch),  # at rest; hooks may come later
+            step=state.get("total_steps", step),
             metrics=_to_floats(metrics or {}),
             consistency=None if strategy is None else str(strategy.runtime.mode),
             counters=counters,
             package_versions=package_versions(["tensorflow", "keras", "numpy"]),
             tensors=contents.tensors,
+            state=values,
         )
         self.of_this_job.add(manifest.number)
         self.on_snapshot(manifest)
         self._background_save = BackgroundSave(
-            snapshot, manifest, folder=self._folder, keep=self._keep
+            snapshot, manifest, arrays=arrays, folder=self._folder, keep=self._keep
         )
         if not background:
             self.wait()

@@ -16,8 +16,9 @@ from tfps.errors import CheckpointDamaged, CheckpointError
 from tfps.json_text import parse_json
 from tfps.partitioners.row_rule import RULES, RowRule, rule_name
 
-FORMAT = 2
-WITHOUT_CHECKSUMS = 1  # an older format
+FORMAT = 3
+WITHOUT_STATE = 2  # still written where there is none, so that older versions read it
+WITHOUT_CHECKSUMS = 1
 CHIEF = -1  # instead of a server's index
 
 
@@ -77,6 +78,7 @@ class Manifest:
         tensors: the variables by logical names, which are the same in every process.
         files: the blocks in each file of the folder, by the file's name, which is a prefix.
         checksums: the checksum of each file of the folder, by its name; empty in an older format.
+        state: what `fit` with `tfps.callbacks.Resume` goes on from, as JSON; empty without it.
 
     Example:
 
@@ -99,6 +101,7 @@ class Manifest:
     tensors: Mapping[str, SavedTensor] = field(default_factory=dict)
     files: Mapping[str, tuple[RowBlock, ...]] = field(default_factory=dict)
     checksums: Mapping[str, FileChecksum] = field(default_factory=dict)
+    state: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def saved(self) -> SavedCheckpoint:
@@ -107,7 +110,9 @@ class Manifest:
 
     def to_json(self) -> str:
         """Return the manifest as JSON."""
-        values = dataclasses.asdict(self) | {"format": FORMAT}
+        values = dataclasses.asdict(self) | {"format": FORMAT if self.state else WITHOUT_STATE}
+        if not self.state:
+            del values["state"]
         for name, tensor in self.tensors.items():
             rule = tensor.rule
             values["tensors"][name]["rule"] = [rule_name(rule), rule.rows, rule.shards]
@@ -131,9 +136,9 @@ class Manifest:
         try:
             values = json.loads(text)
             found_format = values["format"]
-            if found_format == FORMAT:
+            if found_format in (WITHOUT_STATE, FORMAT):
                 _remove_checked_checksum(values)
-            if found_format in (WITHOUT_CHECKSUMS, FORMAT):
+            if found_format in (WITHOUT_CHECKSUMS, WITHOUT_STATE, FORMAT):
                 del values["format"]
                 return cls(**_decode(values))
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -83,25 +83,32 @@ class Snapshot:
                 part.close()
 
 
-def take_drained(snapshot: Snapshot, strategy: SavedStrategy | None) -> list[np.ndarray[Any, Any]]:
-    """Drain the workers and take a snapshot. Returns the ledgers of all servers.
+def take_drained(
+    snapshot: Snapshot,
+    strategy: SavedStrategy | None,
+    *,
+    on_rest: Callable[[], Mapping[str, Any]],
+) -> tuple[list[np.ndarray[Any, Any]], Mapping[str, Any]]:
+    """Drain the workers and take a snapshot. Returns the ledgers of all servers, and a state.
 
     Taken again if a server was restarted and filled meanwhile, so it is of one moment.
 
     Args:
         snapshot: the snapshot of a model.
         strategy: the strategy of the model, or None.
+        on_rest: returns the state to save, when the workers are drained.
     """
     if strategy is None:
-        return snapshot.take()
+        return snapshot.take(), on_rest()
     _warn_of_unsaved_values(strategy.runtime)
     with strategy.runtime.turn.hold():
         while True:
             starts = [server.starts for server in strategy.runtime.servers]
             strategy.run_state.drain_all()
+            state = on_rest()
             all_cells = snapshot.take()
             if [server.starts for server in strategy.runtime.servers] == starts:
-                return all_cells
+                return all_cells, state
 
 
 def _warn_of_unsaved_values(runtime: Runtime) -> None:

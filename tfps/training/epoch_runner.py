@@ -17,9 +17,9 @@ from tfps.runtime.coordinator.worker_error import shorten_message
 from tfps.training.batch_hooks import BatchHooks
 from tfps.training.fit_strategy import FitStrategy
 from tfps.training.input.arrays import ResidentArrays
-from tfps.training.input.epoch_iterator import TicketRunRequest
+from tfps.training.input.epoch_iterator import EpochProgress, TicketRunRequest
 from tfps.training.input.one_batch import OneBatch
-from tfps.training.run.run_closure import advance_seeds
+from tfps.training.run.run_closure import advance_seeds, seeds_after_steps
 from tfps.training.run.ticket_run import TicketRun
 from tfps.training.step_compiler import StepCompiler, keras_step, stack_lists
 from tfps.training.trainable_flags import TrainableFlags
@@ -50,7 +50,7 @@ class EpochRunner:
         self._taken_samples = 0  # of the run, that the model's metrics have taken over
         self._outer_run: tuple[Any, Any] = (None, None)  # the run that this one interrupts
         self._thread = threading.get_ident()  # that the run belongs to
-        self._warmed_up_steps = 0  # of this request, before the run
+        self._done_steps = 0  # of this request, before the run
         self._has_computed_results = False  # whether the results of metrics were computed before
 
     def __call__(self, request_or_batches: Any) -> Any:
@@ -61,6 +61,12 @@ class EpochRunner:
             request = TicketRunRequest.for_one_step(OneBatch(next(iter(request_or_batches))))
         if request.tickets == 0:
             raise StopIteration  # an empty input is no mistake to Keras
+        if request is not self._request and 0 < request.progress.steps == request.tickets:
+            return dict(self._model.get_metrics_result())  # all steps are of an earlier process
+        return self._follow(request)
+
+    def _follow(self, request: TicketRunRequest) -> Any:
+        """Wait until the steps of a request are done, and return their logs."""
         self._strategy.runtime.followed.refresh()
         if request is not self._request:
             with self._flags.apply_first_flags():
@@ -73,10 +79,10 @@ class EpochRunner:
         try:
             # With `stop_training` set before the epoch, Keras still runs one execution: no more.
             stops = self._kind == "train" and self._model.stop_training
-            asked_steps = max(0, request.upto_steps - self._warmed_up_steps)
+            asked_steps = max(0, request.upto_steps - self._done_steps)
             stop = self.hooks.next_stop(request.upto_steps, steps_per_call=self._steps_per_call())
             must_wait = stop is not None and request.upto_steps >= stop
-            rest = None if stop is None else max(0, stop - self._warmed_up_steps)
+            rest = None if stop is None else max(0, stop - self._done_steps)
             limit = whole_rounds(rest, strategy.consistency, alive=strategy.alive_workers)
             run.run_to(asked_steps if stops and not must_wait else limit)
             self._state.run, self._state.epoch_runner = run, self
@@ -102,12 +108,18 @@ class EpochRunner:
             run.drain()
         if not reached and run.completed <= asked_steps - self._steps_per_call():
             self.finish_epoch()
-            raise StopIteration
+            return self._end_without_batch(run)
         if request.is_last or not reached:
             self.finish_epoch()
         else:
             self._update_logs()
         return self._logs
+
+    def _end_without_batch(self, run: TicketRun) -> dict[str, Any]:
+        """Raise StopIteration; but return results if the data end where the epoch goes on."""
+        if self._done_steps and not run.completed:
+            return dict(self._model.get_metrics_result())
+        raise StopIteration
 
     @property
     def is_of_this_thread(self) -> bool:
@@ -118,6 +130,28 @@ class EpochRunner:
     def outer_run(self) -> tuple[TicketRun | None, Any]:
         """The run that this one interrupts, and its runner."""
         return self._outer_run
+
+    def read_progress(self, request: TicketRunRequest) -> EpochProgress:
+        """Return how far the epoch of a request has come, when its run is drained.
+
+        Tickets that lost workers held are applied before.
+        """
+        run = self._run
+        if run is None or self._request is not request:
+            return request.progress
+        if self._state.run is run:
+            run.apply_returned_tickets()
+        return self._make_progress(run)
+
+    def _make_progress(self, run: TicketRun) -> EpochProgress:
+        program = run.compiled.program
+        values = program.totals.compute_values(run.metrics, run.metrics_before)
+        seeds = seeds_after_steps(program, steps=run.completed, totals=run.metrics)
+        return EpochProgress(
+            self._done_steps + run.completed,
+            metrics=list(zip(program.metrics, values, strict=True)),
+            seeds=list(zip(program.seeds, seeds, strict=True)),
+        )
 
     def has_started(self, request: TicketRunRequest | None) -> bool:
         """Return whether `request` is the one that started the latest run."""
@@ -134,6 +168,8 @@ class EpochRunner:
             return
         try:
             run.drain()
+            if self._request is not None:
+                self._request.progress = self._make_progress(run)
             if self._state.recovery is not None:
                 self._state.recovery.end_run(run, is_whole=is_whole)
         finally:
@@ -178,12 +214,13 @@ class EpochRunner:
             self._state.run.drain_for_another_run()
         self._state.watch_tasks(self._strategy.coordinator)
         self._strategy.runtime.collect()
-        self._logs, self._request, self._warmed_up_steps = {}, request, 0
+        self._logs, self._request = {}, request
+        self._done_steps = request.progress.steps
         if self._should_warm_up(request):
             self._warm_up(request)
         tickets = request.tickets
         self._run = self._new_run(
-            request, tickets=None if tickets is None else tickets - self._warmed_up_steps
+            request, tickets=None if tickets is None else tickets - self._done_steps
         )
         if self._outer_run[0] is not None and self._run.changes_variables:
             count_thread_write()
@@ -216,6 +253,7 @@ class EpochRunner:
             run.run_to(None)
             run.wait_for(tickets, on_sample=self._show_progress)
             run.drain()
+            request.progress = self._make_progress(run)
         except BaseException as error:
             self._abandon(run, error)
             raise
@@ -223,7 +261,7 @@ class EpochRunner:
         self._state.run, self._state.epoch_runner = self._outer_run
         self._state.keep_ended_run(run, model=self._model)
         self._take_final_results(run)
-        self._warmed_up_steps = run.completed
+        self._done_steps = run.completed
         self._strategy.runtime.local_slots.free()  # the optimizer begins as new
         if self._state.recovery is not None:
             self._state.recovery.save_after_warm_up(run.completed)
@@ -248,7 +286,7 @@ class EpochRunner:
             note = "" if self._run is None else self._run.repeat_note
             if self.compiler.is_new:
                 note = "copying the data to every worker" if copies else "starting the workers"
-            progress.show(self._warmed_up_steps + completed, note)
+            progress.show(self._done_steps + completed, note)
 
     def _new_run(
         self,
@@ -263,7 +301,7 @@ class EpochRunner:
         for update in self._strategy.updates.get_program_updates(compiled.program):
             update.refresh_mirrors()
         self._taken_samples = 0
-        offset = request.offset_steps + self._warmed_up_steps
+        offset = request.offset_steps + self._done_steps
         with self.compiler.compiling():
             return TicketRun(
                 compiled,

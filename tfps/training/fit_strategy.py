@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from tfps.consistency.mode import Mode
+from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.runtime.compile.packed_function import PackedStrategy
 from tfps.training.run_state import RunState
 
@@ -13,6 +14,7 @@ class FitStrategy(PackedStrategy, Protocol):
     """The members that `fit`, `evaluate` and `predict` use."""
 
     consistency: Mode
+    fault_tolerance: FaultTolerance
     run_state: RunState
 
     @property

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tfps.runtime.worker.closure_run import BatchSource
     from tfps.training.epoch_runner import EpochRunner
     from tfps.training.prediction import Predictor
+    from tfps.training.resume import Resume
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class RunState:
         rates: of the newest run of each kind, ``"train"`` and ``"test"``.
         traffic: of the newest run that trains.
         staleness_before: the job's staleness counts before that run.
+        resume: the callback of a `fit` that has not made its input yet; None: it has none.
         recovery: brings lost servers back; None: the loss of one ends the training.
         describe_pace: says for the progress line how the workers do.
         describe_slow_worker: says for the line that ends an epoch which worker is slow.
@@ -93,6 +95,7 @@ class RunState:
         self.rates: dict[str, StepRate] = {}
         self.traffic: TrafficRate | None = None
         self.staleness_before: dict[int, int] = {}
+        self.resume: Resume | None = None
         self.recovery: Recovery | None = None
         self.describe_pace: Callable[[], str] = str
         self.describe_slow_worker: Callable[[], str] = str

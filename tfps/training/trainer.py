@@ -44,6 +44,7 @@ from tfps.training.report.input_report import InputReport
 from tfps.training.report.progress import TrainingProgress
 from tfps.training.report.restart_report import RestartReport
 from tfps.training.report.step_rate import SAMPLE_PERIOD_S
+from tfps.training.resume import find_resume
 from tfps.training.step_compiler import PREDICT_TRAINS, StepCompiler
 from tfps.training.worker_use import WORKER_USE
 
@@ -203,6 +204,11 @@ class Trainer:
 
     def check_arguments(self, model: Any, method: str, arguments: Mapping[str, Any]) -> None:
         refuse_endless_input(method, arguments, strategy=model._distribute_strategy)
+        if method == "fit":
+            strategy, resume = model._distribute_strategy, find_resume(arguments.get("callbacks"))
+            strategy.run_state.resume = resume
+            if resume is not None:
+                resume.open(model, strategy, initial_epoch=arguments.get("initial_epoch", 0))
 
     def check_scope(self, model: Any, method: str) -> None:
         """Refuse a model that is only partly in the scope; warn of one that no worker trains."""
@@ -240,6 +246,10 @@ class Trainer:
                 ours.set_model(model)
                 callbacks.callbacks[position] = ours
                 callbacks._progbar = ours
+        if (resume := find_resume(callbacks)) is not None:
+            callbacks.callbacks.remove(resume)
+            resume.restore(callbacks.callbacks)
+            callbacks.callbacks.append(resume)  # it saves what the others have noted
         if strategy.run_state.recovery is not None:
             for saving in strategy.run_state.recovery.callbacks_for(model):
                 saving.set_model(model)

@@ -102,9 +102,9 @@ def test_own_script_and_the_pages_that_continue_it_run(
     assert shown.count("norm of the last bias:") == 2
     (updates,) = re.findall(r"all updates: (\d+)", shown)
     # Three epochs of 10,000 examples, 100 scheduled steps, and of 6,400 examples: two functions and
-    # a service, the callbacks' two epochs, rows, three optimizers, and a checkpoint; a push of
-    # rows; 20 batches of a collection.
-    assert int(updates) == 3 * 157 + 100 + (2 + 2 + 2 + 1 + 3 + 1) * 100 + 1 + 20, shown
+    # a service, the callbacks' two epochs, rows, three optimizers, a checkpoint, and two epochs
+    # that can be resumed; a push of rows; 20 batches of a collection.
+    assert int(updates) == 3 * 157 + 100 + (2 + 2 + 2 + 1 + 3 + 1 + 2) * 100 + 1 + 20, shown
     assert "updates since the pull: 0" in shown
     for sample in pages.samples("own script"):
         assert pages.not_shown(sample.text, shown) == []

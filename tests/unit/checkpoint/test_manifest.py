@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.messages import raises
 from tfps.checkpoint.checksum import FileChecksum, text_checksum
 from tfps.checkpoint.layout import RowBlock
-from tfps.checkpoint.manifest import CHIEF, Counters, Manifest, SavedTensor
+from tfps.checkpoint.manifest import CHIEF, FORMAT, Counters, Manifest, SavedTensor
 from tfps.errors import CheckpointError
 from tfps.partitioners.row_rule import RULES, ShuffledRows
 
@@ -88,6 +88,16 @@ def test_one_of_before_checksums_is_read() -> None:
     values = json.loads(manifest.to_json()) | {"format": 1}
     del values["checksum"], values["checksums"]
     assert Manifest.from_json(json.dumps(values)) == manifest
+
+
+def test_only_one_with_a_state_is_of_the_newest_format() -> None:
+    """Older versions read the others, and refuse this one as of a newer format."""
+    formats = []
+    for state in ({}, {"epoch": 2, "metrics": [{"array": "0"}]}):
+        manifest = Manifest(number=4, saved_at_s=1.5, state=state)
+        formats.append(json.loads(manifest.to_json())["format"])
+        assert Manifest.from_json(manifest.to_json()) == manifest
+    assert formats == [2, FORMAT]
 
 
 def test_shuffled_rows_are_stored_under_the_name_of_older_checkpoints() -> None:

@@ -32,6 +32,8 @@ class BatchSource(ABC):
     batch_spec: Any
     is_per_worker = False  # each worker has batches that no other one can draw
     may_widen_spec = False  # the spec is read when a step is traced, and by nothing built before
+    next_pass = 0  # the number of the pass that begins next
+    begins_anew = ""  # why another process cannot go on within a pass; empty: it can
 
     @property
     def shard_leases(self) -> ShardBook | None:
@@ -60,6 +62,10 @@ class BatchSource(ABC):
     @abstractmethod
     def new_pass(self) -> Any:
         """Begin another pass over the data."""
+
+    def skip_passes(self, number: int) -> None:
+        """Go on with a pass that another process had begun."""
+        self.next_pass = number
 
     @abstractmethod
     def make_arguments(self, data_pass: Any, offset_steps: int) -> Any:

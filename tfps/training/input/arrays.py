@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
 
+from tfps.bridge import tensorflow_private as private
 from tfps.bridge.keras_private import ArrayDataAdapter, array_slicing, tree
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
+from tfps.training.input.order_seed import OrderSeed
 
 # A tensor travels in one protocol buffer, which ends at 2 GiB; a margin is left for its envelope.
 MAX_RESIDENT_BYTES = 1 << 30
@@ -22,33 +24,49 @@ class ExampleOrders:
 
     Args:
         adapter: what Keras made of the arguments of `fit`.
+        seed: from which all orders follow; None: they are left to chance.
+
+    Attributes:
+        number: the number of orders that were drawn.
     """
 
-    def __init__(self, adapter: ArrayDataAdapter) -> None:
-        examples, shuffle = int(adapter._num_samples), adapter._shuffle
-        self._is_shuffled = bool(shuffle)
+    def __init__(self, adapter: ArrayDataAdapter, seed: OrderSeed | None = None) -> None:
+        self._examples, self._shuffle = int(adapter._num_samples), adapter._shuffle
+        # Where an order is drawn as a whole, it comes as a whole: workers wait for it.
+        is_whole = self._shuffle != "batch"
+        self._size = self._examples if is_whole else int(adapter._batch_size)
+        self._seed, self.number = seed, 0
         self._next: tf.Tensor | None = None
-        self._dataset: Iterable[Any] = ()
-        if self._is_shuffled:
-            # Where an order is drawn as a whole, it comes as a whole: workers wait for it.
-            size = int(adapter._batch_size) if shuffle == "batch" else examples
-            of_indices = ArrayDataAdapter(np.arange(examples), batch_size=size, shuffle=shuffle)
-            self._dataset = of_indices.get_tf_dataset()
-        else:
-            self._next = tf.range(examples, dtype=tf.int64)
+        self._dataset: Iterable[Any] | None = None
+        if not self._shuffle:
+            self._next = tf.range(self._examples, dtype=tf.int64)
 
     def draw_ahead(self) -> None:
         """Draw the next order early, since TensorFlow takes time to make the pipeline."""
         if self._next is None:
-            parts = [tree.flatten(indices)[0] for indices in self._dataset]
+            parts = [tree.flatten(indices)[0] for indices in self._make_dataset()]
             self._next = tf.cast(tf.concat(parts, 0), tf.int64)
+
+    def _make_dataset(self) -> Iterable[Any]:
+        if self._seed is not None:
+            with private.tracing_with_seed(self._seed.for_pass(self.number)):
+                return self._trace_dataset()
+        if self._dataset is None:
+            self._dataset = self._trace_dataset()
+        return self._dataset
+
+    def _trace_dataset(self) -> Iterable[Any]:
+        indices = np.arange(self._examples)
+        adapter = ArrayDataAdapter(indices, batch_size=self._size, shuffle=self._shuffle)
+        return cast("Iterable[Any]", adapter.get_tf_dataset())
 
     def draw(self) -> tf.Tensor:
         """Return the order of the next pass, shuffled as `fit` asks for: all indices, int64."""
         self.draw_ahead()
         order = self._next
-        if self._is_shuffled:
+        if self._shuffle:
             self._next = None
+        self.number += 1
         return order
 
 
@@ -79,11 +97,12 @@ class ResidentArrays(BatchSource):
 
     Args:
         adapter: what Keras made of the arguments of `fit`.
+        seed: of the orders; None: they are left to chance.
     """
 
     may_widen_spec = True
 
-    def __init__(self, adapter: ArrayDataAdapter) -> None:
+    def __init__(self, adapter: ArrayDataAdapter, seed: OrderSeed | None = None) -> None:
         self._batch_size = int(adapter._batch_size)
         self.batch_spec = _spec_of_batches(adapter)
         arrays = tree.flatten(tree.lists_to_tuples(adapter._inputs))
@@ -93,7 +112,7 @@ class ResidentArrays(BatchSource):
             tf.cast(tf.convert_to_tensor(_to_array(array)), spec.dtype)
             for array, spec in zip(present, specs, strict=True)
         ]
-        self.orders = ExampleOrders(adapter)
+        self.orders = ExampleOrders(adapter, seed)
 
     @staticmethod
     def can_hold(adapter: Any) -> bool:
@@ -120,6 +139,14 @@ class ResidentArrays(BatchSource):
     def new_pass(self) -> ArraysPass:
         """Return the order of one pass, drawn when it is used."""
         return ArraysPass(self.orders)
+
+    @property
+    def next_pass(self) -> int:  # type: ignore[override]
+        """The number of the pass whose order is drawn next."""
+        return self.orders.number
+
+    def skip_passes(self, number: int) -> None:
+        self.orders.number = number
 
     def make_arguments(self, data_pass: ArraysPass, offset_steps: int) -> Any:
         """Return a closure's arguments: arrays, order, and (first step in the pass, batch size)."""

@@ -183,6 +183,7 @@ class WorkerPipelines(BatchSource):
     """
 
     is_per_worker = True
+    begins_anew = "a dataset function makes them on each worker, without a position"
     may_widen_spec = True
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Iterable, Iterator
-from random import Random
+from random import Random, SystemRandom
 from typing import Any
 
 import tensorflow as tf
@@ -73,11 +73,15 @@ def portable_graph(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef:
     return graph
 
 
-def make_deterministic(graph: tf.compat.v1.GraphDef) -> None:
+def make_deterministic(graph: tf.compat.v1.GraphDef, *, chance: Random | None = None) -> None:
     """Change a graph so that all tasks make the same batches in the same order.
 
     What the user left to chance is settled: a shuffle without a seed gets one, and parallel
     operations that may change the order keep it.
+
+    Args:
+        graph: that is changed.
+        chance: draws the seeds; None: the system does.
 
     Raises:
         NotPortableError: something cannot be settled.
@@ -88,7 +92,7 @@ def make_deterministic(graph: tf.compat.v1.GraphDef) -> None:
         if "sloppy" in node.attr:
             node.attr["sloppy"].b = False
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
-        _make_nodes_deterministic(nodes)
+        _make_nodes_deterministic(nodes, chance or SystemRandom())
 
 
 def reads_files(graph: tf.compat.v1.GraphDef) -> bool:
@@ -118,7 +122,7 @@ def _size_bytes(tensor: Any) -> int:
     return int(tf.size(tensor)) * max(1, tensor.dtype.size)
 
 
-def _make_nodes_deterministic(nodes: Iterable[Any]) -> None:
+def _make_nodes_deterministic(nodes: Iterable[Any], chance: Random) -> None:
     """Give seeds to all random nodes without one."""
     by_name = {node.name: node for node in nodes}
     for node in nodes:
@@ -126,19 +130,20 @@ def _make_nodes_deterministic(nodes: Iterable[Any]) -> None:
         if positions is not None:
             if node.op.startswith("Shuffle"):
                 _rename_generator(by_name.get(node.input[-1].split(":")[0]))
-            _set_seed(node, [by_name.get(node.input[at].split(":")[0]) for at in positions])
+            constants = [by_name.get(node.input[at].split(":")[0]) for at in positions]
+            _set_seed(node, constants, chance)
         elif node.op.startswith("CacheDataset") and node.op != "CacheDataset":
             _check_cache(node, by_name)
 
 
-def _set_seed(node: Any, constants: list[Any]) -> None:
+def _set_seed(node: Any, constants: list[Any], chance: Random) -> None:
     if any(constant is None or constant.op != "Const" for constant in constants):
         raise NotPortableError(f"it computes the seed of its {node.op}")
     seeds = [int(tf.make_ndarray(constant.attr["value"].tensor)) for constant in constants]
     if any(seeds):
         return
     for constant in constants:
-        seed = tf.make_tensor_proto(1 + secrets.randbits(31), tf.int64)
+        seed = tf.make_tensor_proto(1 + chance.getrandbits(31), tf.int64)
         constant.attr["value"].tensor.CopyFrom(seed)
 
 

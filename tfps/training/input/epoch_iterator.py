@@ -5,12 +5,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import keras
+import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.keras_private import DataAdapter, EpochIterator, TFDatasetAdapter
+from tfps.bridge.keras_private import (
+    ArrayDataAdapter,
+    DataAdapter,
+    EpochIterator,
+    TFDatasetAdapter,
+)
 from tfps.consistency.local_steps import period_steps_of
 from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.runtime.worker.closure_run import BatchSource
@@ -23,6 +31,7 @@ from tfps.training.input.dataset_function import (
 from tfps.training.input.dataset_graph import NotPortableError
 from tfps.training.input.early_dataset import move_to_this_task
 from tfps.training.input.feeder import Feeder
+from tfps.training.input.order_seed import OrderSeed, ShuffledBatches, has_unseeded_shuffle
 from tfps.training.input.shard_pipelines import ShardPipelines
 from tfps.training.input.sharded_dataset import ShardedDataset
 from tfps.training.input.sharding import pipeline_per_worker
@@ -44,7 +53,12 @@ IDLE_WORKERS = (
 
 
 def choose_source(
-    adapter: DataAdapter, *, coordinator: Any, workers: int, period_steps: int
+    adapter: DataAdapter,
+    *,
+    coordinator: Any,
+    workers: int,
+    period_steps: int,
+    seed: OrderSeed | None = None,
 ) -> BatchSource:
     """Return the source of an input: on the workers if possible, else fed by the chief.
 
@@ -53,6 +67,7 @@ def choose_source(
         coordinator: for pipelines that run on workers.
         workers: how many there are.
         period_steps: of a worker, for one ticket of the servers.
+        seed: from which the order of the data follows; None: it is left to chance.
     """
     if isinstance(adapter, DatasetFunctionAdapter):
         if adapter.shards is not None:
@@ -61,14 +76,38 @@ def choose_source(
             )
         return WorkerPipelines(adapter.function, coordinator=coordinator, workers=workers)
     if ResidentArrays.can_hold(adapter):
-        return ResidentArrays(adapter)
+        return ResidentArrays(adapter, seed)
     made = adapter.get_tf_dataset()
     dataset = move_to_this_task(made)
     try:
-        return WorkerDataset(dataset, identity=made, coordinator=coordinator, workers=workers)
+        return WorkerDataset(
+            dataset, identity=made, coordinator=coordinator, workers=workers, seed=seed
+        )
     except NotPortableError as reason:
         chief = coordinator.strategy.runtime.topology.chief
         return Feeder(dataset, reason=str(reason), device=chief, period_steps=period_steps)
+
+
+@dataclass(frozen=True)
+class EpochProgress:
+    """How far an epoch has come, at a moment when no worker takes part.
+
+    Args:
+        steps: that were applied, each once; they are the first ones of the epoch.
+        metrics: the variables of the metrics that these have changed, and their values.
+        seeds: the states of seed generators, and their values.
+    """
+
+    steps: int = 0
+    metrics: Sequence[tuple[Any, np.ndarray[Any, Any]]] = ()
+    seeds: Sequence[tuple[Any, np.ndarray[Any, Any]]] = ()
+
+
+class PassPosition(NamedTuple):
+    """The place in the data where an epoch begins: the number of the pass, and steps before it."""
+
+    number: int
+    steps: int
 
 
 class TicketRunRequest:
@@ -80,6 +119,8 @@ class TicketRunRequest:
         offset_steps: how far the pass had come when the epoch began.
         tickets: steps of the epoch, None when only the data know.
         upto_steps: steps of the epoch that shall be done when the function returns.
+        position: where the epoch begins in the data.
+        progress: how far the epoch has come before its run, or when that has ended.
     """
 
     def __init__(
@@ -88,6 +129,8 @@ class TicketRunRequest:
         self.source, self.data_pass = source, data_pass
         self.offset_steps, self.tickets = offset_steps, tickets
         self.upto_steps = 0
+        self.position = PassPosition(0, 0)
+        self.progress = EpochProgress()
 
     @classmethod
     def for_one_step(cls, source: Any) -> TicketRunRequest:
@@ -114,6 +157,8 @@ class TicketIterator(EpochIterator):
         x = get_original_input(x)
         # Only `fit` passes class weights; an evaluation visits each example once, whatever is set.
         fits, workers = "class_weight" in options, strategy.runtime.workers
+        resume = strategy.run_state.resume if fits else None
+        seed = None if resume is None else resume.order_seed
         if fits and (function := pipeline_per_worker(_with_class_weights(x, options))):
             x, options["class_weight"] = function, None
         elif isinstance(x, ShardedDataset) and x.number < workers:
@@ -124,41 +169,89 @@ class TicketIterator(EpochIterator):
             # As many as the function would make pipelines in `fit`, so that it is called alike.
             x = DatasetFunctionAdapter.from_input(x, options, shards=None if fits else workers)
             options["shuffle"] = False
+        if seed and isinstance(x, keras.utils.PyDataset) and x.num_batches and options["shuffle"]:
+            x, options["shuffle"] = ShuffledBatches(x, seed), False
         super().__init__(x=x, **options)
         self.source = choose_source(
             self.data_adapter,
             coordinator=strategy.coordinator,
             workers=workers,
             period_steps=_max_steps_between_exchanges(strategy),
+            seed=seed,
         )
         if isinstance(self.source, Feeder):
             self.source.until_seen = strategy.run_state.recovery is not None
+            self.source.begins_anew = self._find_why_anew(x, seed)
         self._strategy = strategy
-        self._request: TicketRunRequest | None = None
+        self.request: TicketRunRequest | None = None  # of the newest epoch that has begun
+        self._resume = resume
+        if resume is not None:
+            resume.use_input(self)
 
     @property
     def batch_spec(self) -> Any:
         return self.source.batch_spec
 
+    @property
+    def next_position(self) -> PassPosition:
+        """The position in the data at which the next epoch begins."""
+        if self.steps_per_epoch and self._current_iterator is not None:
+            return PassPosition(self._current_iterator.number, self._steps_seen)
+        return PassPosition(self.source.next_pass, 0)
+
+    def go_on_at(self, position: PassPosition, *, epochs: int) -> None:
+        """Begin the next epoch where another process has begun it.
+
+        Args:
+            position: in the data.
+            epochs: that have ended there; a `PyDataset` may change at the end of each.
+        """
+        dataset: Any = getattr(self.data_adapter, "py_dataset", None)
+        for _ in range(0 if dataset is None else epochs):
+            dataset.on_epoch_begin()
+            dataset.on_epoch_end()
+        self.source.skip_passes(position.number)
+        if position.steps:
+            self._current_iterator = iter(self._get_iterator())
+            self._steps_seen = position.steps
+
+    def _find_why_anew(self, x: Any, seed: OrderSeed | None) -> str:
+        """Return why the chief cannot read the batches of a pass again; empty if it can."""
+        if isinstance(x, tf.data.Dataset):
+            return "it shuffles without a seed" if has_unseeded_shuffle(x) else ""
+        if isinstance(x, keras.utils.PyDataset):
+            return "a pass over it takes several epochs" if self.steps_per_epoch else ""
+        is_array = isinstance(self.data_adapter, ArrayDataAdapter)
+        if is_array and not (self.data_adapter._shuffle and seed is not None and seed.varies):
+            return ""
+        return "the chief cannot read the same batches again"
+
     def _get_iterator(self) -> Any:
         return _Passes(self.source)
 
     def __iter__(self) -> Iterator[Any]:
-        self._request = None
+        self.request = None
+        self._progress = EpochProgress() if self._resume is None else self._resume.begin_input()
         steps_before = self._steps_seen if self._current_iterator is not None else 0
         self._offset_steps = steps_before if self.steps_per_epoch else 0
         return super().__iter__()
 
     def __next__(self) -> tuple[int, int, TicketRunRequest]:
         begin, end, data_pass = next(self._epoch_iterator)
-        if self._request is None:
-            self._request = TicketRunRequest(
+        if self.request is None:
+            for later in self._epoch_iterator if end < self._progress.steps else ():
+                begin, end, data_pass = later  # the last one if all are done: for its results
+                if end >= self._progress.steps:
+                    break
+            self.request = TicketRunRequest(
                 self.source,
                 data_pass.value,
                 offset_steps=self._offset_steps,
                 tickets=self._tickets_of_epoch(),
             )
-        request = self._request
+            self.request.position = PassPosition(data_pass.number, self._offset_steps)
+            self.request.progress = self._progress
+        request = self.request
         request.upto_steps = end + 1
         if request.tickets is not None:
             request.upto_steps = min(request.upto_steps, request.tickets)
@@ -180,7 +273,7 @@ class TicketIterator(EpochIterator):
 
     def _finish_epoch(self, *, is_whole: bool) -> None:
         epoch_runner = self._strategy.run_state.epoch_runner
-        if epoch_runner is not None and epoch_runner.has_started(self._request):
+        if epoch_runner is not None and epoch_runner.has_started(self.request):
             epoch_runner.finish_epoch(is_whole=is_whole)
         # Else Keras's generator and this object keep each other.
         self._epoch_iterator: Any = None
@@ -242,12 +335,13 @@ class _Passes:
         self._source = source
 
     def __iter__(self) -> _Pass:
-        return _Pass(self._source.new_pass())
+        number = self._source.next_pass
+        return _Pass(self._source.new_pass(), number)
 
 
 class _Pass:
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    def __init__(self, value: Any, number: int) -> None:
+        self.value, self.number = value, number
 
     def __iter__(self) -> _Pass:
         return self

@@ -74,6 +74,11 @@ class BatchKeeper:
                 self._record_request(number, worker)
             return batch
 
+    def skip_to(self, number: int) -> None:
+        """Draw the batches before a number, and keep none, if none was drawn yet."""
+        if not self._next:
+            self._next = sum(1 for _ in itertools.islice(self._batches, number))
+
     def on_drained(self) -> None:
         """Drop all requested batches, once every issued ticket is closed.
 
@@ -211,6 +216,7 @@ class Feeder(BatchSource):
 
     def new_pass(self) -> BatchKeeper:
         """Start to iterate over the dataset anew."""
+        self.next_pass += 1
         try:
             return BatchKeeper(
                 iter(self._dataset), period_steps=self._period_steps, until_seen=self.until_seen
@@ -220,7 +226,12 @@ class Feeder(BatchSource):
                 raise
             raise early_device_error("the dataset") from error
 
+    def skip_passes(self, number: int) -> None:
+        while self.next_pass < number:  # a shuffle takes the seeds of a pass, and no batch
+            self.new_pass()
+
     def make_arguments(self, keeper: BatchKeeper, offset_steps: int) -> Any:
+        keeper.skip_to(offset_steps)
         self.keeper, self._first_number = keeper, offset_steps
         return (tf.constant(self._number, tf.int64),)
 

@@ -55,6 +55,8 @@ class ShardPipelines(BatchSource):
         workers: the number of workers.
     """
 
+    begins_anew = "it is not recorded how far the shards of a tfps.ShardedDataset were used"
+
     def __init__(
         self,
         function: Callable[..., tf.data.Dataset],

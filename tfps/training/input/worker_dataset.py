@@ -24,6 +24,7 @@ from tfps.training.input.dataset_graph import (
     portable_graph,
     reads_files,
 )
+from tfps.training.input.order_seed import OrderSeed
 
 # How often each dataset was iterated: its shuffles give another order each time.
 _passes_of: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -49,6 +50,7 @@ class WorkerDataset(BatchSource):
         identity: what the user passed; its passes are counted.
         coordinator: makes the datasets, and makes them again on a worker that came back.
         workers: how many there are.
+        seed: of shuffles without one; None: they are left to chance.
 
     Raises:
         NotPortableError: the dataset must be iterated on the chief.
@@ -57,10 +59,16 @@ class WorkerDataset(BatchSource):
     may_widen_spec = True
 
     def __init__(
-        self, dataset: tf.data.Dataset, *, identity: Any, coordinator: Any, workers: int
+        self,
+        dataset: tf.data.Dataset,
+        *,
+        identity: Any,
+        coordinator: Any,
+        workers: int,
+        seed: OrderSeed | None = None,
     ) -> None:
         graph = portable_graph(dataset)
-        make_deterministic(graph)
+        make_deterministic(graph, chance=None if seed is None else seed.random())
         self.batch_spec = dataset.element_spec
         self._graph_bytes = graph.ByteSize()
         self._graph = tf.constant(graph.SerializeToString())
@@ -98,9 +106,17 @@ class WorkerDataset(BatchSource):
 
     def new_pass(self) -> WorkerPass:
         """Start the next pass over the dataset, in the order that its next iteration would have."""
-        number = _passes_of.get(self._identity, 0)
-        _passes_of[self._identity] = number + 1
+        number = self.next_pass
+        self.skip_passes(number + 1)
         return WorkerPass(number)
+
+    @property
+    def next_pass(self) -> int:  # type: ignore[override]
+        """The number of the pass that begins next."""
+        return _passes_of.get(self._identity, 0)
+
+    def skip_passes(self, number: int) -> None:
+        _passes_of[self._identity] = number
 
     def make_arguments(self, data_pass: WorkerPass, offset_steps: int) -> Any:
         if not data_pass.iterators:

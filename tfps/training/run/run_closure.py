@@ -223,8 +223,14 @@ def _seeds_of_closure_run(compiled: CompiledProgram, seeds: Array, *, workers: i
     return chief_constant(seeds, tf.int64)
 
 
+def seeds_after_steps(program: Program, *, steps: int, totals: Array) -> Array:
+    """Return the states of seed generators after the draws of all steps of a run."""
+    return _seeds_after_draws(program, seed_states(program), steps=steps, totals=totals)
+
+
 def advance_seeds(program: Program, *, steps: int, totals: Array) -> None:
     """Advance the seed generators past the draws of all steps."""
-    states = _seeds_after_draws(program, seed_states(program), steps=steps, totals=totals)
-    for variable, state in zip(program.seeds, states, strict=True):
+    for variable, state in zip(
+        program.seeds, seeds_after_steps(program, steps=steps, totals=totals), strict=True
+    ):
         variable._value.assign(state.astype(variable._dtype))

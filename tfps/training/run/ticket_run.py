@@ -247,6 +247,14 @@ class TicketRun(RunProgress):
     def drain_for_another_run(self) -> None:
         """Drain for another run; the next `run_to` continues where this run has stopped."""
         self.drain()
+        self.apply_returned_tickets()
+        self._interrupted = True
+
+    def apply_returned_tickets(self) -> None:
+        """Let workers apply the tickets that lost workers held, after the run was drained.
+
+        All steps before the next ticket are applied then, each once.
+        """
         layout, before = self._runtime.ticket_server.layout, -1
         # Those that lost workers held; what lies behind the end of the data comes back each time.
         while self.cells[layout.RETURNED] and (
@@ -255,7 +263,6 @@ class TicketRun(RunProgress):
             before, self.running = self.completed, True
             self.dispatch.schedule(self._runtime.workers)
             self.drain()
-        self._interrupted = True
 
     def _resume(self) -> None:
         """Renumber the remaining tickets after the tickets of the run in between."""
