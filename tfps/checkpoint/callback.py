@@ -140,9 +140,15 @@ def _check(manager: Any, *, every_epochs: Any, every_steps: Any) -> None:
         problems.append(f"manager: received {manager!r}, expected a tfps.CheckpointManager")
     if every_epochs is not None and every_steps is not None:
         problems.append("every_epochs, every_steps: received both, expected one; remove the other")
-    for name, value in (("every_epochs", every_epochs), ("every_steps", every_steps)):
-        if value is not None and (
-            not isinstance(value, int) or isinstance(value, bool) or value < 1
-        ):
-            problems.append(f"{name}: received {value!r}, expected a whole number of at least 1")
+    problems += find_wrong_counts(every_epochs=every_epochs, every_steps=every_steps)
     refuse(problems, source="tfps.callbacks.Checkpoint")
+
+
+def find_wrong_counts(**counts: Any) -> list[str]:
+    """Return a sentence for each argument that is neither None nor a whole number above 0."""
+    return [
+        f"{name}: received {value!r}, expected a whole number of at least 1"
+        for name, value in counts.items()
+        if value is not None
+        and (not isinstance(value, int) or isinstance(value, bool) or value < 1)
+    ]

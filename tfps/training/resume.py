@@ -14,11 +14,10 @@ import keras
 import numpy as np
 
 from tfps.bridge.keras_private import begin_at_epoch, io_utils
-from tfps.checkpoint.callback import Checkpoint
+from tfps.checkpoint.callback import Checkpoint, find_wrong_counts
 from tfps.checkpoint.manager import CheckpointManager
 from tfps.checkpoint.names import named_variables
 from tfps.checkpoint.retention import KeepLatest
-from tfps.consistency.warm_up import is_count
 from tfps.errors import CheckpointError, ConfigError, UnsupportedError, refuse
 from tfps.training.callback_states import CallbackStates
 from tfps.training.epoch_runner import EpochRunner
@@ -49,7 +48,7 @@ class Resume(Checkpoint):
             which must be the same if both are given.
         every_steps: the steps from one checkpoint to the next.
         every_s: the seconds from one checkpoint to the next, instead; 30 if neither is given.
-        keep: the number of checkpoints to keep.
+        keep: the number of checkpoints to keep, at least 1.
 
     Raises:
         ConfigError: arguments are invalid; names every mistake. Also when `fit` begins, if there
@@ -108,7 +107,7 @@ class Resume(Checkpoint):
         manager = CheckpointManager(model, folder, keep=KeepLatest(self._keep))
         manager.check_writable()
         self._begin(manager, None, self._steps_between)
-        self._is_open = True
+        self._is_open, self._shown_folder = True, os.fspath(folder)
         self._epoch = self._first_epoch = initial_epoch
         self._begun_steps = 0  # before the epoch
         self._stop_at, self._saved_at, self._saved_s = 1, 0, time.monotonic()
@@ -137,8 +136,8 @@ class Resume(Checkpoint):
         self._manager.on_rest = self._collect
         if manifest is None:
             return
-        old = {"epoch": manifest.epoch or 0, "total_steps": manifest.step or 0, "step": 0}
-        saved = self._saved = self._manager.read_state(manifest) or old
+        saved: dict[str, Any] = {"epoch": manifest.epoch or 0, "total_steps": manifest.step or 0}
+        saved = self._saved = self._manager.read_state(manifest) or saved | {"step": 0}
         if reason := saved["step"] and self._input.source.begins_anew:
             saved["step"], saved["metrics"] = 0, []
             reason = f"; the epoch begins anew, since {reason}"
@@ -149,7 +148,7 @@ class Resume(Checkpoint):
         where = f"goes on with epoch {self._epoch + 1}, after {saved['step']} of its steps"
         if saved.get("is_over") or self._epoch >= self.params["epochs"]:
             where, reason = f"the run had ended after {self._epoch} epochs", ""
-        path = self._manager.directory_of(manifest.number)
+        path = os.path.join(self._shown_folder, self._manager.directory_of(manifest.number).name)
         io_utils.print_msg(f"Resume: {path}: {where}{reason or ''}")
 
     @property
@@ -231,6 +230,7 @@ class Resume(Checkpoint):
         if is_new:
             self._raise_and_count(lambda: self._save(logs))
         super().on_train_end(logs)
+        self._manager.on_rest = dict
 
     def _collect(self) -> Mapping[str, Any]:
         """Return the state to save, while no worker takes part."""
@@ -304,12 +304,10 @@ def _choose_folder(folder: Any, recovery: Any) -> Any:
 
 
 def _check(every_steps: Any, every_s: Any, keep: Any) -> None:
-    problems = []
+    problems: list[str] = []
     if every_steps is not None and every_s is not None:
         problems.append("every_steps, every_s: received both, expected one; remove the other")
-    for name, value in (("every_steps", 1 if every_steps is None else every_steps), ("keep", keep)):
-        if not is_count(value) or value < 1:
-            problems.append(f"{name}: received {value!r}, expected a whole number of at least 1")
+    problems += find_wrong_counts(every_steps=every_steps, keep=keep)
     is_number = isinstance(every_s, (int, float)) and not isinstance(every_s, bool)
     if every_s is not None and not (is_number and 0 < every_s < math.inf):
         problems.append(f"every_s: received {every_s!r}, expected a number of seconds above 0")

@@ -246,7 +246,8 @@ class Trainer:
                 ours.set_model(model)
                 callbacks.callbacks[position] = ours
                 callbacks._progbar = ours
-        if (resume := find_resume(callbacks)) is not None:
+        resume, strategy.run_state.resume = strategy.run_state.resume, None
+        if resume is not None and resume in callbacks.callbacks:
             callbacks.callbacks.remove(resume)
             resume.restore(callbacks.callbacks)
             callbacks.callbacks.append(resume)  # it saves what the others have noted

@@ -146,6 +146,13 @@ def fit(model: keras.Model, *callbacks: Any, **options: Any) -> keras.callbacks.
     return model.fit(**{k: v for k, v in arguments.items() if v is not None})
 
 
+def assert_same_history(found: Any, expected: Any) -> None:
+    assert found.epoch == expected.epoch
+    assert found.history.keys() == expected.history.keys()
+    for name, values in expected.history.items():
+        np.testing.assert_allclose(found.history[name], values, rtol=1e-5)
+
+
 def fit_with_stop(
     make_model: Callable[[], keras.Model], folder: Path, stop: Stop, **options: Any
 ) -> None:
@@ -154,6 +161,7 @@ def fit_with_stop(
     join_saves()
 
 
+@pytest.mark.quick("one*")
 @pytest.mark.parametrize("mode", [None, tfps.Synchronous()], ids=["one worker", "rounds"])
 def test_weights_and_history_are_those_of_a_run_that_never_stopped(
     make_alone: Make, make_strategy: Make, tmp_path: Path, mode: Any
@@ -170,9 +178,7 @@ def test_weights_and_history_are_those_of_a_run_that_never_stopped(
         history = fit(model, seen, resume(folder))
         for mine, other in zip(model.get_weights(), plain.get_weights(), strict=True):
             np.testing.assert_allclose(mine, other, atol=1e-6 if mode is None else 1e-5)
-        assert history.epoch == [0, 1, 2]
-        for name, values in expected.history.items():
-            np.testing.assert_allclose(history.history[name], values, rtol=1e-5)
+        assert_same_history(history, expected)
         begun = (stop.steps - 1) // EVERY * EVERY  # the callback that saves comes last
         epoch, step = divmod(begun, STEPS)
         if step == 0:  # the results of the epoch were not known
@@ -184,6 +190,7 @@ def test_weights_and_history_are_those_of_a_run_that_never_stopped(
         assert seen.called == ["train", *itertools.chain(*hooks)]
 
 
+@pytest.mark.quick("make_strategy-*")
 @pytest.mark.parametrize(
     ("before", "after"), [("make_strategy", "make_alone"), ("make_alone", "make_strategy")]
 )
@@ -247,6 +254,7 @@ INPUTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.quick("dataset-22", "PyDataset-7")
 @pytest.mark.parametrize("after", [7, 22])
 @pytest.mark.parametrize("name", INPUTS)
 def test_each_example_is_used_once(
@@ -285,6 +293,7 @@ def anew_inputs() -> dict[str, Any]:
     }
 
 
+@pytest.mark.quick("generator")
 @pytest.mark.parametrize("name", anew_inputs())
 def test_the_epoch_begins_anew(
     make_strategy: Make, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
@@ -300,6 +309,7 @@ def test_the_epoch_begins_anew(
     assert capsys.readouterr().out.count("; the epoch begins anew, since ") == 1
 
 
+@pytest.mark.quick("test")
 @pytest.mark.parametrize("hook", ["test", "epoch"])
 def test_a_stop_after_the_last_step_of_an_epoch(
     make_alone: Make, tmp_path: Path, hook: str
@@ -312,8 +322,7 @@ def test_a_stop_after_the_last_step_of_an_epoch(
     model, seen = network(make_alone()), Stop()
     history = fit(model, seen, resume(tmp_path), **options)
     assert seen.called[:3] == ["train", "epoch 1", STEPS - 1]
-    for name, values in expected.history.items():
-        np.testing.assert_allclose(history.history[name], values, rtol=1e-5)
+    assert_same_history(history, expected)
 
 
 class Own(keras.callbacks.Callback):
@@ -357,8 +366,7 @@ def test_callbacks_go_on(make_alone: Make, tmp_path: Path) -> None:
         log.write("3,0.0,0.0,0.0\n")  # of steps after the checkpoint
     model, found = network(make_alone()), set_of_callbacks(folders[1])
     again = fit(model, *found, resume(tmp_path / "c"), epochs=9)
-    assert again.history == pytest.approx(history.history, rel=1e-5)
-    assert again.epoch == history.epoch
+    assert_same_history(again, history)
     for mine, other in zip(model.get_weights(), plain.get_weights(), strict=True):
         np.testing.assert_allclose(mine, other, atol=1e-6)
     for name in ("wait", "best", "stopped_epoch", "best_epoch"):
@@ -373,6 +381,7 @@ def test_callbacks_go_on(make_alone: Make, tmp_path: Path) -> None:
     assert seen.called == ["train"]  # it had ended early
 
 
+@pytest.mark.repeats
 def test_a_run_that_has_ended(
     make_alone: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -387,6 +396,7 @@ def test_a_run_that_has_ended(
     assert seen.called[1:3] == ["train", "epoch 3"]
 
 
+@pytest.mark.repeats
 def test_beside_fault_tolerance(make_strategy: Make, tmp_path: Path) -> None:
     """Both use one folder, and every checkpoint there has the position."""
     fault_tolerance = tfps.FaultTolerance(checkpoints=tmp_path / "c", every_steps=5)
@@ -473,6 +483,7 @@ def test_checkpoints_that_do_not_fit(make_strategy: Make, tmp_path: Path) -> Non
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
 
 
+@pytest.mark.repeats
 def test_one_of_an_older_version_goes_on_at_its_epoch(make_strategy: Make, tmp_path: Path) -> None:
     model = counting(make_strategy())
     saving = tfps.callbacks.Checkpoint(tfps.CheckpointManager(model, tmp_path))
@@ -483,6 +494,7 @@ def test_one_of_an_older_version_goes_on_at_its_epoch(make_strategy: Make, tmp_p
     assert set(counts(model)) == {EPOCHS}
 
 
+@pytest.mark.repeats
 def test_a_damaged_one_is_passed_over(make_strategy: Make, tmp_path: Path) -> None:
     fit_with_stop(lambda: counting(make_strategy()), tmp_path, Stop(17), x=IDS, y=ONES)
     newest = max(tmp_path.iterdir())
@@ -493,6 +505,7 @@ def test_a_damaged_one_is_passed_over(make_strategy: Make, tmp_path: Path) -> No
     assert set(counts(model)) == {EPOCHS}
 
 
+@pytest.mark.repeats
 def test_models_of_which_no_worker_knows(make_strategy: Make, tmp_path: Path) -> None:
     eager = network(make_strategy(), run_eagerly=True)
     with raises(tfps.errors.UnsupportedError, "compile it without run_eagerly"):
