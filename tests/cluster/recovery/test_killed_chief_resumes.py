@@ -26,9 +26,10 @@ def test_each_example_is_used_once(tmp_path: Path) -> None:
             assert job.wait() == -signal.SIGKILL, job.describe()
         with Command([*command, "0"], deadline_s=120, folder=ROOT) as job:
             assert job.wait() == 0, job.describe()
+            output = job.output
     step = (after - 1) // EVERY * EVERY - STEPS  # the callback that saves comes last
-    assert f"goes on with epoch 2, after {step} of its steps" in job.output
-    found = json.loads(job.output.strip().splitlines()[-1])
+    assert f"goes on with epoch 2, after {step} of its steps" in output
+    found = json.loads(output.strip().splitlines()[-1])
     assert found["counts"] == [EPOCHS] * len(found["counts"])
     assert found["epoch"] == [0, 1, 2]
     assert len(found["history"]["loss"]) == EPOCHS
