@@ -268,7 +268,7 @@ def test_each_example_is_used_once(
     def make_model() -> keras.Model:
         return counting(make_strategy(), steps_per_execution=several)
 
-    stop = Stop(after // several)
+    stop = Stop(-(-after // several))
     fit_with_stop(make_model, tmp_path, stop, x=make_input(), **options)
     model, seen = make_model(), Stop()
     history = fit(model, seen, resume(tmp_path), x=make_input(), **options)
