@@ -57,9 +57,15 @@ def test_a_program_that_is_dropped_closes_its_channel(
     strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The channel of the server outlives it, and would keep a function of each program."""
-    gc.collect()  # strategies of earlier tests, which have channels of their own
+    gc.collect()
+    # Strategies of earlier tests, which may end at any moment, have channels of their own.
+    earlier = [each for each in gc.get_objects() if isinstance(each, DeviceChannel)]
     closed: list[DeviceChannel] = []
-    monkeypatch.setattr(DeviceChannel, "close", lambda self, **_: closed.append(self))
+
+    def close(channel: DeviceChannel, **_: Any) -> None:
+        closed.extend([] if channel in earlier else [channel])
+
+    monkeypatch.setattr(DeviceChannel, "close", close)
     model, _ = made(strategy)
     with graphs_left_alone_by_the_collector():
         model.evaluate(X, Y, batch_size=2, verbose=0)
