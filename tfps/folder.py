@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 from tfps.errors import ConfigError
@@ -37,6 +38,8 @@ def make_folder(path: Path, *, name: str) -> Path:
     if problem is None:
         try:
             path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path):  # what permissions say is not all
+                pass
         except OSError as error:
             problem = _folder_problem_text(path, error.strerror or str(error), name=name)
     if problem is not None:

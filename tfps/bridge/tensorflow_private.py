@@ -389,20 +389,3 @@ def patch_graph_completion(current_trace: Callable[[], Any]) -> None:
 def reports_completion(graph: Any) -> bool:
     """Return whether a graph's completion is reported, unlike that of AutoGraph's trial loops."""
     return getattr(graph, "experimental_acd_manager", None) is not None
-
-
-def get_global_seed() -> int | None:
-    """Return the seed that `tf.random.set_seed` has set; None without one."""
-    seed = context.global_seed()
-    return None if seed is None else int(seed)
-
-
-@contextlib.contextmanager
-def tracing_with_seed(seed: int) -> Iterator[None]:
-    """Trace functions as if `tf.random.set_seed` had set a seed, without its other effects."""
-    current = current_context()
-    before, current._seed = current._seed, seed
-    try:
-        yield
-    finally:
-        current._seed = before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -139,22 +138,6 @@ class CheckpointManager:
             number: the number of the checkpoint.
         """
         return self._folder.checkpoint_path(number)
-
-    def check_writable(self) -> None:
-        """Make the folder if there is none, and check that this process may write into it.
-
-        Raises:
-            ConfigError: it may not.
-        """
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.directory):
-                pass
-        except OSError as error:
-            raise ConfigError(
-                f"directory: received {self.directory}, expected a folder that this process may "
-                f"write into: {error}; choose another folder, or change its permissions"
-            ) from error
 
     def newest_of_this_job(self) -> Manifest | None:
         """Return the manifest of the newest checkpoint that this object has saved or restored.

@@ -19,6 +19,7 @@ from tfps.checkpoint.manager import CheckpointManager
 from tfps.checkpoint.names import named_variables
 from tfps.checkpoint.retention import KeepLatest
 from tfps.errors import CheckpointError, ConfigError, UnsupportedError, refuse
+from tfps.folder import make_folder
 from tfps.training.callback_states import CallbackStates
 from tfps.training.epoch_runner import EpochRunner
 from tfps.training.fit_strategy import FitStrategy
@@ -105,7 +106,7 @@ class Resume(Checkpoint):
             self._manager.wait()
         folder = _choose_folder(self._folder, strategy.fault_tolerance.checkpoints)
         manager = CheckpointManager(model, folder, keep=KeepLatest(self._keep))
-        manager.check_writable()
+        make_folder(manager.directory, name="folder")
         self._begin(manager, None, self._steps_between)
         self._is_open, self._shown_folder = True, os.fspath(folder)
         self._epoch = self._first_epoch = initial_epoch

@@ -13,12 +13,11 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.keras_private import TensorFlowTrainer, get_data_adapter
-from tfps.bridge.method_scope import is_any_strategy_disabled, is_training, runs_eagerly
+from tfps.bridge.method_scope import is_any_strategy_disabled, runs_eagerly
 from tfps.bridge.step_scope import record_tfps_errors
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
 from tfps.optimizers.wrapped import assign_strategy
-from tfps.runtime.program.program import refuse_outside_scope
 from tfps.training.batch_callbacks import BATCH_HOOKS
 from tfps.training.batch_hooks import BatchHooks
 from tfps.training.chief_prediction import ChiefPrediction
@@ -45,7 +44,8 @@ from tfps.training.report.progress import TrainingProgress
 from tfps.training.report.restart_report import RestartReport
 from tfps.training.report.step_rate import SAMPLE_PERIOD_S
 from tfps.training.resume import find_resume
-from tfps.training.step_compiler import PREDICT_TRAINS, StepCompiler
+from tfps.training.step_compiler import PREDICT_TRAINS
+from tfps.training.symbolic_build import build_symbolically
 from tfps.training.worker_use import WORKER_USE
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Trainer:
             if iterator is not None:
                 strategy.run_state.source = iterator.source
                 data_batch = iterator.batch_spec
-        _build_symbolically(model, strategy, data_batch)
+        build_symbolically(model, strategy, data_batch)
 
     def create_epoch_iterator(self, strategy: FitStrategy, options: dict[str, Any]) -> Any:
         strategy.run_state.guard.wait_for_silent_workers()
@@ -359,43 +359,6 @@ def _predicting_on_workers(model: Any, strategy: FitStrategy) -> Iterator[None]:
         attributes["predict_function"] = JoinedPrediction(Predictor(model, strategy=strategy))
     with strategy.run_state.predicting(model.predict_function.predictor):
         yield
-
-
-def _build_symbolically(model: Any, strategy: FitStrategy, data_batch: Any) -> None:
-    """Build the model; what only its step can build, the step builds, as in one process."""
-    optimizer = model.optimizer
-    if optimizer is not None:
-        assign_strategy(optimizer, strategy)
-    refuse_outside_scope(model.trainable_variables)
-    if type(model).call is keras.Model.call:
-        return
-    attributes = model.__dict__
-    is_known = optimizer is None or optimizer.built
-    try:
-        with strategy.scope():
-            # The optimizer is built last, with the variables of all layers.
-            attributes["optimizer"] = optimizer if is_known else None
-            model._symbolic_build(data_batch=data_batch)
-        is_called = True
-    except Exception:  # noqa: BLE001 - the step raises its own, if it has one
-        is_called = False
-    finally:
-        attributes["optimizer"] = optimizer
-    is_built = all(layer.built for layer in model._flatten_layers())
-    if is_called and is_built and not is_known:
-        with strategy.scope():
-            optimizer.build(model.trainable_variables)
-        return
-    if is_known and (is_called or is_built):
-        return
-    if is_called and not is_training():
-        return  # training builds the other layers, and the optimizer
-    compiler = StepCompiler(model, strategy=strategy, kind="train" if is_training() else "test")
-    compiler.try_step(tf.nest.map_structure(_spec_of, data_batch))
-
-
-def _spec_of(item: Any) -> Any:
-    return item if item is None or isinstance(item, tf.TypeSpec) else tf.type_spec_from_value(item)
 
 
 def _check_not_overridden(model: Any) -> None:

@@ -457,7 +457,10 @@ def test_wrong_folders(make_strategy: Make, tmp_path: Path) -> None:
     data: dict[str, Any] = {"x": IDS, "y": ONES}
     with raises(tfps.errors.ConfigError, "folder: received None, expected the folder"):
         fit(model, tfps.callbacks.Resume(), **data)
-    with raises(tfps.errors.ConfigError, "/proc/c, expected a folder that this process may write"):
+    with raises(
+        tfps.errors.ConfigError,
+        "folder: received '/proc/c': No such file or directory, expected a folder to write to",
+    ):
         fit(model, tfps.callbacks.Resume("/proc/c"), **data)
     with raises(tfps.errors.ConfigError, "callbacks: received 2 tfps.callbacks.Resume"):
         fit(model, resume(tmp_path), resume(tmp_path), **data)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge import tensorflow_private as private
+from tfps.bridge.global_seed import tracing_with_seed
 from tfps.bridge.keras_private import ArrayDataAdapter, array_slicing, tree
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
 from tfps.training.input.order_seed import OrderSeed
@@ -49,7 +49,7 @@ class ExampleOrders:
 
     def _make_dataset(self) -> Iterable[Any]:
         if self._seed is not None:
-            with private.tracing_with_seed(self._seed.for_pass(self.number)):
+            with tracing_with_seed(self._seed.for_pass(self.number)):
                 return self._trace_dataset()
         if self._dataset is None:
             self._dataset = self._trace_dataset()

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfps.bridge import tensorflow_private as private
+from tfps.bridge.global_seed import get_global_seed
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class OrderSeed:
     @classmethod
     def choose(cls) -> OrderSeed:
         """Return the program's own seed, or one by chance."""
-        known = private.get_global_seed()
+        known = get_global_seed()
         return cls(secrets.randbits(31), True) if known is None else cls(known, False)
 
     def for_pass(self, number: int) -> int:
