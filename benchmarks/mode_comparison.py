@@ -14,13 +14,10 @@ from benchmarks import modes
 from benchmarks.accuracy import GOAL, NEVER_S, ends_s, final_accuracy, goal_s
 from benchmarks.example_bytes import bytes_per_example
 from benchmarks.interval import Interval
-from benchmarks.modes import ADAPTIVE, ALL_MODES, ASYNCHRONOUS, BACKUP, CONSTANT, SYNCHRONOUS
+from benchmarks.modes import ALL_MODES, ASYNCHRONOUS, BACKUP, CONSTANT, SYNCHRONOUS
 from benchmarks.results import Bar, Case, Results, Spread
 
 COMPARED_STEPS = 16  # a period whose bytes have an aim
-# Three workers of which one takes five times as long are worth 2.2 of three; some of that goes into
-# rounding, and a straggler's one batch may be more than its share.
-ADAPTIVE_AIM = 0.65
 TRAFFIC_AIM = 0.07  # of what an exchange per step takes: 1 / 16, and the beginning
 
 Value = TypeVar("Value")
@@ -67,14 +64,12 @@ def comparisons(results: Results) -> list[Bar]:
 
 
 def _constant_bars(results: Results) -> Iterator[Bar]:
-    backup, plain, adaptive = (ALL_MODES[mode].title for mode in (BACKUP, SYNCHRONOUS, ADAPTIVE))
+    backup, plain = (ALL_MODES[mode].title for mode in (BACKUP, SYNCHRONOUS))
     kept = _ratio(results, (CONSTANT, BACKUP), (modes.EVEN, BACKUP), rates)
     yield Bar(f"{backup}: rounds/s over its own without one", kept, 0.8)
     slow = results.find(CONSTANT, SYNCHRONOUS)
     pace = rate(slow).median * modes.SLOW_FACTOR * modes.STEP_S if slow else None
     yield Bar.cost(f"{plain}: rounds/s over the straggler's steps/s", pace, 1.1)
-    kept = _ratio(results, (CONSTANT, ADAPTIVE), (modes.EVEN, ADAPTIVE), applied_rates)
-    yield Bar(f"{adaptive}: examples/s over its own without one", kept, ADAPTIVE_AIM)
     for other in (ASYNCHRONOUS, SYNCHRONOUS):
         name = f"time to {GOAL:g} test accuracy, {backup} over {ALL_MODES[other].title}"
         yield Bar.cost(name, _goal_ratio(results, (CONSTANT, BACKUP), (CONSTANT, other)), 1.0)

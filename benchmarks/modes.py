@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tfps
-from benchmarks.picture import BLUE, DEEP, GREY
+from benchmarks.picture import BLUE, GREY
 from benchmarks.slow_input import Delay
 
 BOUND_STEPS = 4
-ADAPTIVE_BATCHES = 4
 
 
 @dataclass(frozen=True)
@@ -29,15 +28,13 @@ class ModeRow:
 
 
 ASYNCHRONOUS, BOUNDED = "asynchronous", "bounded"
-SYNCHRONOUS, BACKUP, ADAPTIVE = "synchronous", "backup", "adaptive"
+SYNCHRONOUS, BACKUP = "synchronous", "backup"
 BOUND = {"bound_steps": BOUND_STEPS}
-BATCHES = {"adaptive_batches": ADAPTIVE_BATCHES}
 MODES = {
     ASYNCHRONOUS: ModeRow("asynchronous", GREY[0], "Asynchronous"),
     BOUNDED: ModeRow(f"bounded staleness {BOUND_STEPS}", BLUE[0], "BoundedStaleness", BOUND),
     SYNCHRONOUS: ModeRow("synchronous", GREY[1], "Synchronous"),
     BACKUP: ModeRow("synchronous + backup", BLUE[1], "Synchronous", {"backup_workers": 1}),
-    ADAPTIVE: ModeRow(f"adaptive batches {ADAPTIVE_BATCHES}", DEEP, "Synchronous", BATCHES),
 }
 FREE_MODES = (ASYNCHRONOUS, SYNCHRONOUS)  # those that are measured without waits
 PERIODS_STEPS = (1, 4, 16, 64)

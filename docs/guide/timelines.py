@@ -19,7 +19,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from tfps.consistency.clock import Clocks, decide
-from tfps.consistency.quota import quota_of
 from tfps.consistency.vectors import ArrayVectors
 
 FOLDER = Path(__file__).parent / "pictures"
@@ -113,30 +112,16 @@ def in_rounds(
     title: str,
     *,
     backup_workers: int = 0,
-    adaptive_batches: int = 1,
     period_steps: int = 1,
 ) -> Timeline:
     """Servers apply one mean of what the first workers of a round have pushed."""
     timeline, required = Timeline(title), len(STEPS) - backup_workers
     number, contributors = 0, list[int]()
     pushes: list[tuple[float, int, int]] = []  # time, worker, the round it was computed from
-    paces = np.zeros(len(STEPS), np.int64)
 
     def start(worker: int, now: float) -> None:
-        batches = period_steps
-        if adaptive_batches > 1:
-            batches = int(
-                quota_of(
-                    _mask(worker),
-                    paces=paces,
-                    takes_part=np.ones_like(paces),
-                    adaptive_batches=adaptive_batches,
-                    vectors=VECTORS,
-                )
-            )
-        for _ in range(batches):
+        for _ in range(period_steps):
             now = timeline.add(worker, "step", now, now + STEPS[worker])
-        paces[worker] = int(1000 * STEPS[worker])
         now = timeline.add(worker, "exchange", now, now + EXCHANGE / 2)
         heapq.heappush(pushes, (now, worker, number))
 
@@ -182,7 +167,6 @@ def timelines() -> Iterator[tuple[str, Timeline]]:
     yield "bounded_staleness", at_once("BoundedStaleness(1)", Bounded(1))
     yield "synchronous", in_rounds("Synchronous()")
     yield "backup_workers", in_rounds("Synchronous(backup_workers=1)", backup_workers=1)
-    yield "adaptive_batches", in_rounds("Synchronous(adaptive_batches=3)", adaptive_batches=3)
     yield "local_steps", at_once("LocalSteps(3)", Open(), period_steps=3)
     title = "LocalSteps(3, synchronous_periods=True)"
     yield "local_steps_synchronous", in_rounds(title, period_steps=3)

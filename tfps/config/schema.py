@@ -121,7 +121,6 @@ class ConsistencySection(Section):
         "local_steps",
     ] = "asynchronous"
     backup_workers: Annotated[int, Field(ge=0)] = 0  # of synchronous
-    adaptive_batches: Count = 1  # of synchronous
     bound_steps: Annotated[int, Field(ge=0)] = 4  # of bounded_staleness
     period_steps: Count = 16  # of local_steps, as are the next two
     synchronous_periods: bool = False

@@ -9,9 +9,6 @@ push brings the next one. A ticket stays with its worker until the worker's *nex
 proves that every server has replied to the previous one. When a worker is lost, all its tickets go
 back, and another worker repeats them; servers that had applied one reply `DUPLICATE`. So each
 ticket is applied once on every server, and closed (its metrics and examples counted) once.
-
-A worker that takes several batches for one push (see `quota`) gets several consecutive tickets at
-once. The first one is their key, and they stay together until they are closed.
 """
 
 from __future__ import annotations
@@ -118,11 +115,7 @@ class LedgerLayout:
     begins = _worker_field(10)  # the first round in which the worker takes part
     contributed = _worker_field(11)  # 1 while the worker's gradient is in the current round
     wanted = _worker_field(12)  # the position in the rounds for which the worker waits
-    # The number of tickets for which these stand, if workers take several at once.
-    held_batches = _worker_field(13)
-    unclosed_batches = _worker_field(14)
-    returned_batches = _worker_field(15)
-    pace = _worker_field(17)  # the worker's own microseconds per batch; see `quota`
+    pace = _worker_field(13)  # the worker's own microseconds per batch; see `pace_after`
 
     @property
     def most_returned(self) -> int:
@@ -131,7 +124,7 @@ class LedgerLayout:
 
     @property
     def histograms(self) -> int:
-        return self.GLOBALS + 18 * self.workers
+        return self.GLOBALS + 14 * self.workers
 
     def staleness(self, updates: Any) -> Any:
         return self.histograms + updates
@@ -270,17 +263,13 @@ def remove(ledger: Ledger, *, worker: Any, leaves: Any, closed: Any) -> None:
     layout, logic = ledger.layout, ledger.logic
     was_active = logic.logical_and(leaves, ledger.read(layout.active(worker)) == 1)
     position = ledger.read(layout.RETURNED)
-    unclosed, held_batches = layout.unclosed(worker), layout.held_batches(worker)
-    for field, together in (
-        (layout.held(worker), held_batches),
-        (unclosed, layout.unclosed_batches(worker)),
-    ):
+    unclosed = layout.unclosed(worker)
+    for field in (layout.held(worker), unclosed):
         ticket = ledger.read(field)
         returns = logic.logical_and(leaves, ticket >= 0)
         if field is unclosed:
             returns = logic.logical_and(returns, logic.choose(closed, 0, 1) == 1)
         ledger.write_if(returns, layout.returned(position), ticket)
-        ledger.write_if(returns, layout.returned_batches(position), ledger.read(together))
         ledger.count_if(returns, layout.RETURNED)
         position = position + logic.choose(returns, 1, 0)
         ledger.write_if(leaves, field, NO_TICKET)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tfps.consistency.local_steps import LocalSteps, period_steps_of
 from tfps.consistency.mode import Mode
-from tfps.consistency.synchronous import Synchronous, adaptive_batches_of
+from tfps.consistency.synchronous import Synchronous
 from tfps.consistency.warm_up import is_count, warm_up_problems
 from tfps.errors import ConfigError, refuse
 
@@ -113,7 +113,7 @@ def whole_rounds(
         return None
     together = period_steps_of(mode)
     if mode.backup_workers is not None:
-        together *= adaptive_batches_of(mode) * max(1, sum(alive()))
+        together *= max(1, sum(alive()))
     return -(-steps // together) * together
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tfps.consistency.mode import Mode
 from tfps.consistency.warm_up import is_count, warm_up_problems
@@ -24,42 +23,28 @@ class Synchronous(Mode):
     are not waited for; one that comes back takes part from the next round on. Every server holds
     the sum of a round's gradients: as much memory again as its weights.
 
-    With adaptive batches a round has that many batches for each worker, and a worker contributes
-    one gradient, the mean over all of its own. Faster workers take more of them and slower ones
-    fewer, at least one, so that all end together. In the first round all take the same number. Use
-    this for workers that always differ in speed; against moments in which any of them is slow, use
-    backup workers, or both. Each batch counts as a step, and `optimizer.iterations` counts rounds.
-    The gradient's scale does not depend on the number of batches: scale the learning rate for the
-    larger global batch (`tfps.schedules.ScaledLearningRate`). A worker holds one gradient more.
-
     In a custom loop each optimizer call of a scheduled function is a round, and all gradients of a
     round weigh the same, since their numbers of examples are not known. A worker takes part while
-    it has functions to run. What a function assigns itself is written back at its end. A function
-    chooses its own batches, so adaptive batches are refused there.
+    it has functions to run. What a function assigns itself is written back at its end.
 
-    Source: Chen et al., "Revisiting Distributed Synchronous SGD", ICLR 2016 workshop track; for
-    batches that follow measured speed, Chen et al., "Semi-Dynamic Load Balancing: Efficient
-    Distributed Learning in Non-Dedicated Environments", SoCC 2020.
+    Source: Chen et al., "Revisiting Distributed Synchronous SGD", ICLR 2016 workshop track.
 
     Args:
         backup_workers: the number of workers that a round does not wait for; fewer than there are.
-        adaptive_batches: the number of batches in a round for each worker, shared out by measured
-            speed; 1: each takes one.
         warm_up_steps: the number of steps of `fit` that each worker first takes on its own copy of
             the weights, before all continue from the mean; see `tfps.consistency.warm_up`.
 
     Raises:
-        ConfigError: a number that is not a whole number from 0, or no batch.
+        ConfigError: a number that is not a whole number from 0.
 
     Example:
 
     >>> Synchronous(backup_workers=1)
-    Synchronous(backup_workers=1, warm_up_steps=0, adaptive_batches=1)
+    Synchronous(backup_workers=1, warm_up_steps=0)
     """
 
     backup_workers: int = 0
     warm_up_steps: int = 0
-    adaptive_batches: int = 1
 
     def __post_init__(self) -> None:
         problems = warm_up_problems(self.warm_up_steps)
@@ -67,11 +52,6 @@ class Synchronous(Mode):
             problems.append(
                 f"backup_workers: received {self.backup_workers!r}, expected a whole number from "
                 "0: the workers that a round may finish without"
-            )
-        if not is_count(self.adaptive_batches) or self.adaptive_batches < 1:
-            problems.append(
-                f"adaptive_batches: received {self.adaptive_batches!r}, expected a whole number "
-                "from 1: the batches of each worker in a round"
             )
         refuse(problems, source="Synchronous")
 
@@ -91,14 +71,3 @@ def backup_problem(backup_workers: int | None, *, workers: int, source: str = ""
         f"received backup_workers={backup_workers} with {there}; expected fewer backup workers "
         "than workers, since a round needs at least one"
     )
-
-
-def adaptive_batches_of(mode: Any) -> int:
-    """Return the number of batches in a round for each worker.
-
-    Example:
-
-    >>> adaptive_batches_of(Synchronous(adaptive_batches=4))
-    4
-    """
-    return mode.adaptive_batches if isinstance(mode, Synchronous) else 1

@@ -21,7 +21,7 @@ def mode_of(section: ConsistencySection) -> Mode:
     if section.mode == "asynchronous":
         return Asynchronous(warm_up_steps=warm_up)
     if section.mode == "synchronous":
-        return Synchronous(section.backup_workers, warm_up, section.adaptive_batches)
+        return Synchronous(section.backup_workers, warm_up)
     if section.mode == "bounded_staleness":
         return BoundedStaleness(section.bound_steps, warm_up)
     return LocalSteps(
@@ -45,10 +45,7 @@ def describe_mode(section: ConsistencySection) -> str:
     backups, warm_up = section.backup_workers, section.warm_up_steps
     settings = {
         "asynchronous": {},
-        "synchronous": {
-            counted(backups, "backup worker"): backups > 0,
-            f"up to {section.adaptive_batches} batches a worker": section.adaptive_batches > 1,
-        },
+        "synchronous": {counted(backups, "backup worker"): backups > 0},
         "bounded_staleness": {f"at most {counted(section.bound_steps, 'step')} ahead": True},
         "local_steps": {
             f"periods of {counted(section.period_steps, 'step')}": True,
@@ -72,8 +69,7 @@ def keeps_tables_whole(config: JobConfig) -> bool:
     True
     """
     section = config.consistency
-    is_local = section.mode == "local_steps" or section.warm_up_steps > 0
-    return is_local or section.adaptive_batches > 1
+    return section.mode == "local_steps" or section.warm_up_steps > 0
 
 
 def consistency_problems(config: JobConfig) -> list[str]:
@@ -89,11 +85,6 @@ def consistency_problems(config: JobConfig) -> list[str]:
         problems.append(
             f"consistency.backup_workers: received {section.backup_workers} with {section.mode}, "
             "expected 0; set consistency.mode to synchronous to use backup workers"
-        )
-    if section.adaptive_batches > 1 and section.mode != "synchronous":
-        problems.append(
-            f"consistency.adaptive_batches: received {section.adaptive_batches} with "
-            f"{section.mode}, expected 1; set consistency.mode to synchronous to share out rounds"
         )
     return problems
 

@@ -54,8 +54,8 @@ def describe_slow_worker(step_seconds: Sequence[float | None], *, mode: str) -> 
         return ""
     worker, ratio = found
     remedy = "check its CPU and its input"
-    if "backup_workers=0" in mode and "adaptive_batches=1)" in mode:
-        remedy += ", or use Synchronous(backup_workers=1), or adaptive_batches above 1"
+    if "backup_workers=0" in mode:
+        remedy += ", or use Synchronous(backup_workers=1)"
     elif "bound_steps" in mode:
         remedy += ", or use Asynchronous(), in which no worker waits"
     seconds = format_seconds(step_seconds[worker] or 0.0)

@@ -40,9 +40,9 @@ class SparseUpdates(OptimizerWrapper):
     a whole (a regularizer, tied weights), looks rows up in a branch or loop, or makes the gradient
     dense itself. Some paths send only dense gradients and raise an error for rows: scheduled
     functions that wait for all workers, divide a step between several devices, or look up and call
-    the optimizer in different functions, branches or loops; calls on the coordinator; local steps;
-    adaptive batches. In rounds of all workers an update changes the rows that any of them has
-    looked up. Outside of a cluster it equals the inner optimizer, with Keras's own update.
+    the optimizer in different functions, branches or loops; calls on the coordinator; local steps.
+    In rounds of all workers an update changes the rows that any of them has looked up. Outside of a
+    cluster it equals the inner optimizer, with Keras's own update.
 
     Source: the lazy update is that of `LazyAdam` in TensorFlow Addons and of `SparseAdam` in
     PyTorch.

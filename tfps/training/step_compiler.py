@@ -28,7 +28,6 @@ from tfps.training.batch_hooks import BatchHooks
 from tfps.training.fit_strategy import FitStrategy
 from tfps.training.input.batch import relaxed_spec
 from tfps.training.input.one_batch import OneBatch
-from tfps.training.step_exchanges import refuse_several_exchanges
 
 PREDICT_TRAINS = (
     "{}: received a predict_step that calls an optimizer, expected one that only predicts. Train "
@@ -101,7 +100,6 @@ class StepCompiler:
             with self.compiling(), strategy.scope():
                 program = discover_program(program, strategy)
                 mode = warm_up_mode or self._choose_mode(program)
-                refuse_several_exchanges(program, mode=mode, model=self._model.name)
                 codecs = strategy.runtime.compression if warm_up_mode is None else None
                 program = apply_mode(
                     program, mode, compression=codecs, adds_counts=warm_up_mode is None

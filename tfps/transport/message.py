@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 # Increased when the meaning of a header field or of ids changes; a server refuses other versions.
-PROTOCOL = 12
+PROTOCOL = 13
 # The worker index in requests of the coordinator itself.
 COORDINATOR = -1
 
@@ -44,7 +44,7 @@ class Request(enum.IntEnum):
     STEP_EXAMPLES = 14  # the number of examples of the pushed ticket: its weight in a round
     CLOSED_STEPS = 15  # the number of steps of the closed ticket; above 1 with local steps
     CLOCK = 16  # the number of steps that the worker had completed before the pushed one
-    # The time of a worker's own part of a step, of the previous ticket or the pushed one; -1: none.
+    # The time of a worker's own part of a step, of the previous ticket; -1: none.
     BATCH_MICROSECONDS = 17
     ENCODE_MICROSECONDS = 18  # time that codecs took to encode this push; -1: none
     DECODE_MICROSECONDS = 19  # time that codecs took to decode the previous reply; -1: none
@@ -62,8 +62,7 @@ class Reply(enum.IntEnum):
     STALENESS = 2
     NEXT_TICKET = 3
     CLOCK = 4  # the clock at which a joining worker starts
-    NEXT_BATCHES = 5  # the number of consecutive tickets that the next one stands for
-    OTHER_WRITES = 6  # the ledger's count of other writes; for functions that of `ValueVersion`
+    OTHER_WRITES = 5  # the ledger's count of other writes; for functions that of `ValueVersion`
 
 
 REQUEST_FIELDS = len(Request)

@@ -188,7 +188,6 @@ def test_rounds_are_repeated(tasks: Callable[..., LocalCluster], folder: Path) -
 ROUNDS = {
     "another": (1, tfps.Synchronous(), "auto"),
     "with a backup worker": (0, tfps.Synchronous(backup_workers=1), "auto"),
-    "with adaptive batches": (1, tfps.Synchronous(adaptive_batches=2), "auto"),
     "by grpc": (0, tfps.Synchronous(), "grpc"),
 }
 

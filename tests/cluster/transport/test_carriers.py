@@ -75,8 +75,7 @@ class EchoServer:
             Reply.STALENESS: ledger_version(ledger) - header[Request.BASE_VERSION],
             Reply.NEXT_TICKET: ticket + 1,
             Reply.CLOCK: 0,
-            Reply.NEXT_BATCHES: ticket + 2,
-            Reply.OTHER_WRITES: ticket + 3,
+            Reply.OTHER_WRITES: ticket + 2,
         }
         tensors = unpack(LAYOUT, payload)
         doubled = {

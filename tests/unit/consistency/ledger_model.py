@@ -25,7 +25,7 @@ from tfps.runtime.server.admission import (
 )
 from tfps.transport.message import REQUEST_FIELDS, Kind, Request
 
-MOST_SEVERAL = 3  # tickets at once
+PERIOD_STEPS = 3  # batches of a ticket under local steps
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Wire:
     acked_ticket: int = NO_TICKET
     closed_steps: int = 1
     examples: int = 0
-    batches: int = 1  # that its gradient is the mean of; the header does not say it
+    visited: tuple[int, ...] = ()  # batches of the acked ticket; the header does not have them
 
     @property
     def header(self) -> list[int]:
@@ -61,7 +61,6 @@ class ModelReply:
     status: Status
     version: int
     next_ticket: int = NO_TICKET
-    batches: int = 1  # tickets that the next one stands for
 
 
 class ServerModel(PlainLedger):
@@ -72,7 +71,6 @@ class ServerModel(PlainLedger):
         slots: how many workers can take part.
         calls: of each training step: whether the call carries gradients.
         drop_above: the staleness above which gradients are dropped.
-        several: tickets are handed out several at once.
     """
 
     def __init__(
@@ -82,21 +80,20 @@ class ServerModel(PlainLedger):
         workers: int,
         calls: tuple[bool, ...],
         drop_above: int | None = None,
-        several: bool = False,
     ) -> None:
         self.index, self.layout, self.calls = index, LedgerLayout(workers), calls
-        self.drop_above, self.several = drop_above, several
+        self.drop_above = drop_above
         self.dropped: list[tuple[int, int]] = []  # (ticket, call)
         self.moves = itertools.count(1)
         self.refused = 0  # pushes of evicted workers
         self.cells = self.layout.make_blank_cells()
         self.applied_keys: dict[int, int] = {}
         self.applications: Counter[tuple[int, int]] = Counter()
-        self.batches: dict[int, int] = {}  # of an applied ticket
-        self.closed: list[tuple[int, int]] = []  # (ticket, examples), in the order of closing
+        self.closed: list[int] = []  # tickets, in the order of closing
+        self.trained: list[int] = []  # their batches
+        self.examples = 0  # of these
         self.finished: list[int] = []  # evaluation tickets
         self.issued: list[int] = []
-        self.void: list[int] = []  # tickets behind the end of the data, closed with those before
 
     @property
     def hands_out_tickets(self) -> bool:
@@ -114,20 +111,14 @@ class ServerModel(PlainLedger):
         }
         return handlers[wire.kind](wire)
 
-    @property
-    def quota(self) -> int | None:
-        """The quota of the next worker that asks; a different one each time."""
-        return 1 + len(self.issued) % MOST_SEVERAL if self.several else None
+    def _issue(self, ledger: Ledger, *, alive: bool, worker: int) -> int:
+        ticket: int = issuing.issue(ledger, alive=alive, worker=worker, pushed=NO_TICKET)
+        self._note_issued(ticket)
+        return ticket
 
-    def _issue(self, ledger: Ledger, *, alive: bool, worker: int, pushed: int) -> tuple[int, int]:
-        grant = issuing.issue(ledger, alive=alive, worker=worker, pushed=pushed, quota=self.quota)
-        self._note_issued(grant.ticket, grant.batches)
-        return grant.ticket, grant.batches
-
-    def _note_issued(self, ticket: int, batches: int) -> None:
+    def _note_issued(self, ticket: int) -> None:
         if ticket != NO_TICKET:
-            assert batches >= 1
-            self.issued += range(ticket, ticket + batches)
+            self.issued.append(ticket)
 
     def _join(self, wire: Wire) -> ModelReply:
         ledger = self.open()
@@ -138,15 +129,13 @@ class ServerModel(PlainLedger):
         accepted = decide.enter(
             ledger, worker=wire.worker, incarnation=wire.incarnation if newer else -1
         )
-        ticket, batches = NO_TICKET, 1
+        ticket = NO_TICKET
         if self.hands_out_tickets:
-            ticket, batches = self._issue(
-                ledger, alive=accepted, worker=wire.worker, pushed=NO_TICKET
-            )
+            ticket = self._issue(ledger, alive=accepted, worker=wire.worker)
         version = ledger.read(self.layout.VERSION)
         self.write_changes(ledger)
         status = Status.OK if accepted else Status.EVICTED
-        return ModelReply(status, version, ticket, batches)
+        return ModelReply(status, version, ticket)
 
     def _push(self, wire: Wire) -> ModelReply:
         is_last, is_update = wire.call_number == len(self.calls) - 1, self.calls[wire.call_number]
@@ -155,11 +144,10 @@ class ServerModel(PlainLedger):
             AdmitByTicket(wire.call_number, issues_tickets=is_last and self.hands_out_tickets),
             is_update=is_update,
             counts_as_update=is_update,
-            in_rounds=self.several,
             drop_above=self.drop_above if is_update else None,
         )
         pushed = self._judge(ledger, wire, terms)
-        self._note_issued(pushed.grant.ticket, pushed.grant.batches)
+        self._note_issued(pushed.next_ticket)
         if pushed.closed:
             self._note_closed(wire)
         if pushed.status in (Status.OK, Status.LATE):
@@ -169,22 +157,14 @@ class ServerModel(PlainLedger):
         assert pushed.fresh == (pushed.status == Status.OK)
         if pushed.fresh:
             self.applications[wire.ticket, wire.call_number] += 1
-            # A worker that repeats it computes the same gradient.
-            assert self.batches.setdefault(wire.ticket, wire.batches) == wire.batches
         elif pushed.status == Status.LATE:
             assert self.drop_above is not None
             assert pushed.staleness > self.drop_above
             self.dropped.append((wire.ticket, wire.call_number))
         self.refused += pushed.status == Status.EVICTED
         self.write_changes(ledger)
-        if not self.several:
-            assert pushed.version == self[LedgerLayout.VERSION]
-        return ModelReply(
-            Status(pushed.status),
-            self[LedgerLayout.VERSION],
-            pushed.grant.ticket,
-            batches=pushed.grant.batches,
-        )
+        assert pushed.version == self[LedgerLayout.VERSION]
+        return ModelReply(Status(pushed.status), pushed.version, pushed.next_ticket)
 
     def _judge(self, ledger: Ledger, wire: Wire, terms: PushTerms) -> PushVerdict:
         verdict = decide_push(
@@ -197,29 +177,22 @@ class ServerModel(PlainLedger):
                 alive=ledger.is_alive(wire.worker, wire.incarnation),
                 position=wire.base_version,
                 applied_key=self.applied_keys.get(wire.ticket, -1),
-                quota=self.quota if self.several else None,
             ),
         )
-        if not self.several:
-            assert verdict.staleness == ledger.read(self.layout.VERSION) - wire.base_version
-        elif terms.is_update:  # here each contribution is a round
-            ledger.count_if(verdict.fresh, self.layout.VERSION)
+        assert verdict.staleness == ledger.read(self.layout.VERSION) - wire.base_version
         return verdict
 
     def _note_closed(self, wire: Wire) -> None:
-        upto = wire.acked_ticket + wire.closed_steps
-        self.closed.append((wire.acked_ticket, wire.examples))
-        self.closed += [(ticket, 0) for ticket in range(wire.acked_ticket + 1, upto)]
-        self.void += range(upto, wire.acked_ticket + self.batches.get(wire.acked_ticket, 1))
+        self.closed.append(wire.acked_ticket)
+        self.trained += wire.visited
+        self.examples += wire.examples
 
     def _finish(self, wire: Wire) -> ModelReply:
         ledger = self.open()
         alive = ledger.is_alive(wire.worker, wire.incarnation)
         if decide.finish(ledger, alive=alive, worker=wire.worker, ticket=wire.ticket):
             self.finished.append(wire.ticket)
-        grant = issuing.issue(ledger, alive=alive, worker=wire.worker, pushed=NO_TICKET)
-        ticket: int = grant.ticket
-        self._note_issued(ticket, 1)
+        ticket = self._issue(ledger, alive=alive, worker=wire.worker)
         version = ledger.read(self.layout.VERSION)
         self.write_changes(ledger)
         return ModelReply(Status.OK if alive else Status.EVICTED, version, ticket)
@@ -271,30 +244,13 @@ class ServerModel(PlainLedger):
     def tickets(self) -> list[int]:
         """The tickets that workers hold or gave back."""
         layout, workers = self.layout, range(self.layout.workers)
-        cells = [(layout.held(s), layout.held_batches(s)) for s in workers]
-        cells += [(layout.unclosed(s), layout.unclosed_batches(s)) for s in workers]
-        cells += [
-            (layout.returned(k), layout.returned_batches(k))
-            for k in range(self[LedgerLayout.RETURNED])
-        ]
-        tickets = [(self[ticket], self[batches]) for ticket, batches in cells]
-        if not self.several:
-            tickets = [(ticket, 1) for ticket, _ in tickets]
-        return [
-            ticket + number
-            for ticket, batches in tickets
-            if ticket != NO_TICKET
-            for number in range(batches)
-        ]
+        cells = [field(s) for field in (layout.held, layout.unclosed) for s in workers]
+        cells += [layout.returned(k) for k in range(self[LedgerLayout.RETURNED])]
+        return [self[cell] for cell in cells if self[cell] != NO_TICKET]
 
     def visited(self) -> set[tuple[int, int]]:
-        """Ticket and call of every batch whose gradient was applied or dropped."""
-        applied = {
-            (ticket + number, call_number)
-            for ticket, call_number in self.applications
-            for number in range(self.batches[ticket])
-        }
-        return applied | set(self.dropped)
+        """Ticket and call of every gradient that was applied or dropped."""
+        return {*self.applications, *self.dropped}
 
 
 @dataclass
@@ -304,15 +260,17 @@ class Input:
     first: int
     batches: int
 
-    def has(self, ticket: int) -> bool:
-        return ticket >= 0 and ticket - self.first < self.batches
+    def has(self, number: int) -> bool:
+        return number >= 0 and number - self.first < self.batches
 
-    def examples(self, ticket: int) -> int:
-        return 1 + ticket % 5
+    def examples(self, number: int) -> int:
+        return 1 + number % 5
 
-    def those_of(self, ticket: int, batches: int) -> list[int]:
-        """The tickets with a batch, of several from one on."""
-        return [each for each in range(ticket, ticket + batches) if self.has(each)]
+    def those_of(self, ticket: int, period_steps: int) -> list[int]:
+        """The numbers of a ticket's batches; without periods its own."""
+        begin = self.first + (ticket - self.first) * period_steps
+        numbers = range(begin, begin + period_steps) if ticket >= 0 else range(0)
+        return [number for number in numbers if self.has(number)]
 
 
 @dataclass
@@ -325,18 +283,17 @@ class WorkerModel:
     calls: tuple[bool, ...]
     data: Input
     trains: bool
+    period_steps: int = 1
     running: bool = True  # False: killed; what it has sent may still arrive
     ended: bool = False
     in_flight: dict[int, Wire] = field(default_factory=dict)
     replies: dict[int, ModelReply] = field(default_factory=dict)
     sent: Kind = Kind.JOIN
     ticket: int = NO_TICKET
-    batches: int = 1
-    visited: list[int] = field(default_factory=list)  # tickets of this step with a batch
+    visited: list[int] = field(default_factory=list)  # batches of this ticket
+    closed: list[int] = field(default_factory=list)  # batches of the acked one
     call_number: int = 0
     acked_ticket: int = NO_TICKET
-    closed_steps: int = 1
-    examples: int = 0
     versions: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -356,14 +313,12 @@ class WorkerModel:
             self._send(Kind.PUSH, range(self.servers))
         else:
             if self.sent is Kind.PUSH:
-                self.acked_ticket, self.closed_steps = self.ticket, len(self.visited)
-                self.examples = sum(map(self.data.examples, self.visited))
-            self.batches = self.replies[0].batches
+                self.acked_ticket, self.closed = self.ticket, self.visited
             self._take(self.replies[0].next_ticket)
 
     def _take(self, ticket: int) -> None:
         self.ticket, self.call_number = ticket, 0
-        self.visited = self.data.those_of(ticket, self.batches)
+        self.visited = self.data.those_of(ticket, self.period_steps)
         if not self.visited:
             self._send(Kind.LEAVE, range(self.servers))
         elif self.trains:
@@ -383,9 +338,9 @@ class WorkerModel:
                 call_number=self.call_number,
                 base_version=self.versions.get(server, 0),
                 acked_ticket=self.acked_ticket if kind is not Kind.FINISH else NO_TICKET,
-                closed_steps=self.closed_steps,
-                batches=self.batches,
-                examples=self.examples,
+                closed_steps=len(self.closed),
+                visited=tuple(self.closed),
+                examples=sum(map(self.data.examples, self.closed)),
             )
             for server in servers
         }

@@ -64,8 +64,7 @@ def _judge(ledger: Ledger, arguments: Arguments, *, terms: PushTerms) -> list[An
             applied_key=arguments["applied_key"],
         ),
     )
-    results = [*vars(verdict).values(), *vars(verdict.grant).values()]
-    return [value for value in results if value is not None and value is not verdict.grant]
+    return [value for value in vars(verdict).values() if value is not None]
 
 
 def _dismiss(ledger: Ledger, arguments: Arguments) -> list[Any]:
@@ -79,11 +78,6 @@ def _with_alive(decision: Callable[..., Any]) -> Decision:
         return [decision(ledger, alive=arguments.pop("alive") == 1, **arguments)]
 
     return decided
-
-
-def _issue(ledger: Ledger, arguments: Arguments) -> list[Any]:
-    alive = arguments.pop("alive") == 1
-    return list(vars(issuing.issue(ledger, alive=alive, **arguments)).values())
 
 
 def _plainly(decision: Callable[..., Any]) -> Decision:
@@ -140,11 +134,7 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
             "examples": st.integers(0, 1 << 40),
         },
     ),
-    "issue": (_issue, {"alive": TRUTH, "worker": WORKER, "pushed": NUMBER}),
-    "issue_several": (
-        _issue,
-        {"alive": TRUTH, "worker": WORKER, "pushed": NUMBER, "quota": st.integers(1, 64)},
-    ),
+    "issue": (_with_alive(issuing.issue), {"alive": TRUTH, "worker": WORKER, "pushed": NUMBER}),
     "withdraw_ticket": (_plainly(issuing.withdraw_ticket), {"ticket": NUMBER}),
     "enter": (_plainly(decide.enter), {"worker": WORKER, "incarnation": NUMBER}),
     "remove": (_dismiss, {"worker": WORKER, "leaves": TRUTH, "closed": TRUTH}),
@@ -169,9 +159,8 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
 def _books(draw: st.DrawFn) -> list[int]:
     """Any ledger: not only those that a run can reach."""
     cells = LAYOUT.make_blank_cells()
-    singly = range(1, LAYOUT.GLOBALS + 8 * WORKERS)
-    several = range(LAYOUT.held_batches(0), LAYOUT.pace(0) + WORKERS)
-    for cell in [*singly, *several]:
+    paces = range(LAYOUT.pace(0), LAYOUT.pace(0) + WORKERS)
+    for cell in [*range(1, LAYOUT.GLOBALS + 8 * WORKERS), *paces]:
         cells[cell] = draw(NUMBER)
     cells[LAYOUT.RETURNED] = draw(st.integers(0, 2 * WORKERS))
     for worker in range(WORKERS):
@@ -234,7 +223,7 @@ def test_every_decision_is_compared() -> None:
     decisions = {**vars(decide), **vars(chief_requests), **vars(issuing), "judge": decide_push}
     public = {name: value for name, value in decisions.items() if not name.startswith("_")}
     named = {name for name, value in public.items() if _decides(value)}
-    assert named == (set(DECISIONS) - {*TERMS, *VERSION_TERMS, "issue_several"}) | {"judge"}
+    assert named == (set(DECISIONS) - {*TERMS, *VERSION_TERMS}) | {"judge"}
 
 
 def _decides(value: Any) -> bool:

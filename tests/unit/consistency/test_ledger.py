@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.scaled_examples import scaled_examples
-from tests.unit.consistency.ledger_model import Input, ServerModel, WorkerModel
+from tests.unit.consistency.ledger_model import PERIOD_STEPS, Input, ServerModel, WorkerModel
 from tfps.consistency import chief_requests
 from tfps.consistency.ledger import NO_TICKET, STALENESS_BINS, LedgerLayout
 
@@ -48,14 +48,14 @@ class TicketMachine(RuleBasedStateMachine):
         self.data = Input(first=0, batches=0)
         self.end, self.trains, self.halted = 0, True, False
         # Of the rounds before this one.
-        self.trained_before = self.evaluated_before = self.examples_before = 0
+        self.closed_before = self.trained_before = self.evaluated_before = self.examples_before = 0
 
     @initialize(
         slots=st.integers(1, 3),
         servers=st.integers(1, 3),
         calls=st.sampled_from(TRAINING_STEPS),
         is_length_known=st.booleans(),
-        extra=st.tuples(st.sampled_from(["singly", "several"]), DROPS),
+        extra=st.tuples(st.sampled_from([1, PERIOD_STEPS]), DROPS),
     )
     def start_job(
         self,
@@ -63,12 +63,11 @@ class TicketMachine(RuleBasedStateMachine):
         servers: int,
         calls: tuple[bool, ...],
         is_length_known: bool,
-        extra: tuple[str, int | None],
+        extra: tuple[int, int | None],
     ) -> None:
-        tickets, drop_above = extra
+        period_steps, drop_above = extra
         self.slots, self.calls = slots, calls
-        self.several = tickets == "several" and calls == (True,)
-        drop_above = None if self.several else drop_above
+        self.training_period = period_steps if calls == (True,) else 1
         self.servers = [
             ServerModel(index=p, workers=slots, calls=calls, drop_above=drop_above)
             for p in range(servers)
@@ -92,15 +91,17 @@ class TicketMachine(RuleBasedStateMachine):
     @rule(batches=st.integers(0, 12), is_length_known=st.booleans(), trains=st.booleans())
     def open_round(self, batches: int, is_length_known: bool, trains: bool) -> None:
         server = self.servers[0]
-        self.trained_before += len(server.closed)
+        self.closed_before += len(server.closed)
+        self.trained_before += len(server.trained)
         self.evaluated_before += len(server.finished)
-        self.examples_before += sum(examples for _, examples in server.closed)
-        server.closed, server.finished, server.issued, server.void = [], [], [], []
+        self.examples_before += server.examples
+        server.closed, server.trained, server.finished, server.issued = [], [], [], []
+        server.examples = 0
         self.data = Input(first=server.open_tickets(0), batches=batches)
-        self.end = self.data.first + (batches if is_length_known else UNLIMITED)
+        self.period_steps = self.training_period if trains else 1
+        tickets = -(-batches // self.period_steps)
+        self.end = self.data.first + (tickets if is_length_known else UNLIMITED)
         self.trains = trains
-        for each in self.servers:
-            each.several = self.several and trains
         self._run()
 
     def _run(self) -> None:
@@ -129,6 +130,7 @@ class TicketMachine(RuleBasedStateMachine):
             calls=self.calls,
             data=self.data,
             trains=self.trains,
+            period_steps=self.period_steps,
         )
         self.workers.append(worker)
         self.on_duty[slot] = worker
@@ -228,9 +230,8 @@ class TicketMachine(RuleBasedStateMachine):
 
     def _no_ticket_is_lost_or_held_twice(self) -> None:
         server = self.servers[0]
-        closed = [ticket for ticket, _ in server.closed]
         handed_out = list(range(self.data.first, server[LedgerLayout.NEXT]))
-        known = [*server.tickets(), *closed, *server.void, *server.finished]
+        known = [*server.tickets(), *server.closed, *server.finished]
         assert sorted(known) == handed_out
         assert server[LedgerLayout.NEXT] <= self.end or not self.end
         assert set(server.issued) == set(handed_out)
@@ -239,7 +240,7 @@ class TicketMachine(RuleBasedStateMachine):
             assert server[LedgerLayout.NEXT] == server[LedgerLayout.LIMIT]
 
     def _tickets_are_applied_once_and_before_they_are_closed(self) -> None:
-        closed = [ticket for ticket, _ in self.servers[0].closed]
+        closed = self.servers[0].closed
         for server in self.servers:
             assert set(server.applications.values()) <= {1}
             assert len(set(server.dropped)) == len(server.dropped)
@@ -264,28 +265,27 @@ class TicketMachine(RuleBasedStateMachine):
             assert server.tickets() == []
             assert server[LedgerLayout.NEXT] == server[LedgerLayout.COMPLETED] == 0
         server = self.servers[0]
-        trained = self.trained_before + len(server.closed)
+        trained = self.trained_before + len(server.trained)
         evaluated = self.evaluated_before + len(server.finished)
         assert sum(server[self.layout.steps(slot)] for slot in slots) == trained
         assert sum(server[self.layout.evaluation_steps(slot)] for slot in slots) == evaluated
         assert server[LedgerLayout.COMPLETED] == trained + evaluated
-        examples = sum(self.data.examples(ticket) for ticket, _ in server.closed)
+        examples = sum(map(self.data.examples, server.trained))
         assert server[LedgerLayout.EXAMPLES] == self.examples_before + examples
 
     def _all_is_done(self) -> None:
         server = self.servers[0]
-        done = sorted([*(ticket for ticket, _ in server.closed), *server.finished])
+        done = sorted([*server.trained, *server.finished])
         upto = self.data.first + self.data.batches
         if self.halted:
-            upto = min(upto, server[LedgerLayout.NEXT])
+            issued = server[LedgerLayout.NEXT] - self.data.first
+            upto = min(upto, self.data.first + issued * self.period_steps)
         assert done == list(range(self.data.first, upto))
-        trained = self.trained_before + len(server.closed)
+        closed = self.closed_before + len(server.closed)
         for record in self.servers:
             assert record[LedgerLayout.ACTIVE_WORKERS] == 0
-            if self.several:
-                continue
-            assert len(record.applications) + len(record.dropped) == trained * len(self.calls)
-            assert record[LedgerLayout.VERSION] + len(record.dropped) == trained * sum(self.calls)
+            assert len(record.applications) + len(record.dropped) == closed * len(self.calls)
+            assert record[LedgerLayout.VERSION] + len(record.dropped) == closed * sum(self.calls)
 
 
 TestTickets = TicketMachine.TestCase
@@ -324,23 +324,6 @@ def _joined(server: ServerModel, slot: int, incarnation: int, data: Input) -> Wo
     worker.deliver(0, [server])
     worker.advance()
     return worker
-
-
-def test_tickets_that_came_back_together_are_repeated_together() -> None:
-    """Servers know a gradient by its first ticket: another one of fewer batches is not the same."""
-    server = ServerModel(index=0, workers=2, calls=(True,), several=True)
-    server.open_tickets(4)
-    data = Input(first=0, batches=4)
-    server.issued = [0, 0]  # the quota is three
-    lost = _joined(server, 0, 1, data)
-    assert (lost.ticket, lost.batches) == (0, 3)
-    server.evict(0, 1)
-    server.issued = []  # the quota is one
-    other = _joined(server, 1, 2, data)
-    assert (other.ticket, other.batches) == (0, 3)
-    other.deliver(0, [server])
-    other.advance()
-    assert (other.ticket, other.batches) == (3, 1)
 
 
 @pytest.mark.parametrize("late", ["open_tickets", "set_limit"])

@@ -56,7 +56,7 @@ def test_what_the_modes_ask_for() -> None:
 
 EACH_MODE = [
     Asynchronous(),
-    Synchronous(1, 2, 3),
+    Synchronous(1, 2),
     BoundedStaleness(2, 3),
     LocalSteps(8, synchronous_periods=True),
 ]
@@ -82,11 +82,7 @@ def test_what_modes_ask_for_is_written_once() -> None:
     ("mode", "asked", "text"),
     [
         (EACH_MODE[0], (None, None, 0), "Asynchronous(warm_up_steps=0)"),
-        (
-            EACH_MODE[1],
-            (None, 1, 2),
-            "Synchronous(backup_workers=1, warm_up_steps=2, adaptive_batches=3)",
-        ),
+        (EACH_MODE[1], (None, 1, 2), "Synchronous(backup_workers=1, warm_up_steps=2)"),
         (EACH_MODE[2], (2, None, 3), "BoundedStaleness(bound_steps=2, warm_up_steps=3)"),
         (
             EACH_MODE[3],
@@ -111,7 +107,7 @@ def test_constructors_take_their_settings_alone() -> None:
     parameters = {type(mode): list(inspect.signature(type(mode)).parameters) for mode in EACH_MODE}
     assert parameters == {
         Asynchronous: ["warm_up_steps"],
-        Synchronous: ["backup_workers", "warm_up_steps", "adaptive_batches"],
+        Synchronous: ["backup_workers", "warm_up_steps"],
         BoundedStaleness: ["bound_steps", "warm_up_steps"],
         LocalSteps: ["period_steps", "synchronous_periods", "elasticity", "warm_up_steps"],
     }
@@ -138,9 +134,3 @@ def test_steps_of_a_warm_up(make: Any) -> None:
     assert make(warm_up_steps=3).warm_up_steps == 3
     with raises(ConfigError, "warm_up_steps", received=-1, remedy="whole number"):
         make(warm_up_steps=-1)
-
-
-@pytest.mark.parametrize("batches", [0, -1, 0.5, "4", True])
-def test_a_round_without_batches(batches: Any) -> None:
-    with raises(ConfigError, "adaptive_batches", received=repr(batches), remedy="whole number"):
-        Synchronous(adaptive_batches=batches)

@@ -51,8 +51,8 @@ class Job:
         self._issue(worker, pushed=pushed)
 
     def _issue(self, worker: int, *, pushed: int) -> None:
-        grant = self.ledger.do(issuing.issue, alive=True, worker=worker, pushed=pushed)
-        self.held[worker] = grant.ticket
+        following = self.ledger.do(issuing.issue, alive=True, worker=worker, pushed=pushed)
+        self.held[worker] = following
 
 
 @given(before=st.lists(st.integers(0, WORKERS - 1), max_size=30), more=st.integers(0, 3))

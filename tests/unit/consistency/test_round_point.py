@@ -88,8 +88,8 @@ class Job:
             self.evict(worker)
             return
         self._close(worker)
-        grant = self.servers[0].do(issuing.issue, alive=True, worker=worker, pushed=ticket)
-        self.acked[worker], self.held[worker] = ticket, grant.ticket
+        following = self.servers[0].do(issuing.issue, alive=True, worker=worker, pushed=ticket)
+        self.acked[worker], self.held[worker] = ticket, following
 
     def _is_in(self, worker: int) -> bool:
         return self.servers[0].cells[LAYOUT.active(worker)] == 1
@@ -98,8 +98,8 @@ class Job:
         incarnation = self.incarnations[worker] = max(self.incarnations.values()) + 1
         for server in self.servers:
             assert server.join(worker, incarnation)
-        grant = self.servers[0].do(issuing.issue, alive=True, worker=worker, pushed=NO_TICKET)
-        self.acked[worker], self.held[worker] = NO_TICKET, grant.ticket
+        following = self.servers[0].do(issuing.issue, alive=True, worker=worker, pushed=NO_TICKET)
+        self.acked[worker], self.held[worker] = NO_TICKET, following
 
     def _close(self, worker: int) -> None:
         self.servers[0].do(

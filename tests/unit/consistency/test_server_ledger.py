@@ -55,9 +55,9 @@ def _join(server_ledger: ServerLedger) -> Callable[..., list[int]]:
         with server_ledger.locked():
             ledger = server_ledger.open()
             accepted = decide.enter(ledger, worker=worker, incarnation=incarnation)
-            grant = issuing.issue(ledger, alive=accepted, worker=worker, pushed=NO_TICKET)
+            ticket = issuing.issue(ledger, alive=accepted, worker=worker, pushed=NO_TICKET)
             server_ledger.write_changes(ledger)
-        return [grant.ticket]
+        return [ticket]
 
     return _traced(join, 2)
 
@@ -84,7 +84,7 @@ def _push(server_ledger: ServerLedger) -> Callable[..., list[int]]:
             following = issuing.issue(ledger, alive=alive, worker=worker, pushed=ticket)
             server_ledger.record_applied_key(cell=cell, key=tf.where(admission.fresh, key, applied))
             server_ledger.write_changes(ledger)
-        return [tf.cast(admission.status, tf.int64), following.ticket]
+        return [tf.cast(admission.status, tf.int64), following]
 
     return _traced(push, 4)
 

@@ -9,7 +9,7 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given
 
-from tests.unit.consistency.ledger_model import MOST_SEVERAL, Input, ServerModel, WorkerModel
+from tests.unit.consistency.ledger_model import PERIOD_STEPS, Input, ServerModel, WorkerModel
 from tfps.consistency import issuing
 from tfps.consistency.ledger import LedgerLayout
 from tfps.consistency.shard_book import BatchPlace, ShardBook
@@ -122,16 +122,16 @@ def test_every_batch_is_used_once(
     data: st.DataObject, workers: int, lengths: list[int], losses: int, limit: int
 ) -> None:
     """Workers die at any time and may come back; their shards go to the others."""
-    kind = data.draw(st.sampled_from(["evaluates", "trains", "several"]))
+    kind = data.draw(st.sampled_from(["evaluates", "trains", "in periods"]))
     job = _Job(data, kind=kind, workers=workers, lengths=lengths)
     job.run(limit=limit, losses=losses)
     used = Counter(job.used())
     batches = {(s, index) for s, length in enumerate(lengths) for index in range(length)}
     assert set(used.values()) <= {1}
     assert set(used) <= batches
-    if limit >= len(batches) + MOST_SEVERAL * workers * (losses + 1):
+    if limit >= len(batches) + PERIOD_STEPS * workers * (losses + 1):
         assert set(used) == batches
-    elif kind != "several":
+    elif kind != "in periods":
         assert len(used) == min(limit, len(batches))
 
 
@@ -140,9 +140,8 @@ class _Job:
 
     def __init__(self, data: Any, *, kind: str, workers: int, lengths: list[int]) -> None:
         self._data, self._kind, self._workers, self._lengths = data, kind, workers, lengths
-        self.server = ServerModel(
-            index=0, workers=workers, calls=(True,), several=kind == "several"
-        )
+        self.server = ServerModel(index=0, workers=workers, calls=(True,))
+        self.period_steps = PERIOD_STEPS if kind == "in periods" else 1
         self._working: list[_Walker] = []
         self._lost: set[int] = set()
         self.book = ShardBook(len(lengths), is_at_work=lambda slot: slot not in self._lost)
@@ -202,7 +201,7 @@ class _Job:
         if not self.book.exhausted:
             has_tickets = returned or server[LedgerLayout.NEXT] < server[LedgerLayout.LIMIT]
             return present if has_tickets else 0
-        placed = {ticket for ticket in returned if self.book.has_place(ticket)}
+        placed = {each for each in returned if self.book.has_place(each * self.period_steps)}
         if not placed:
             return 0
         for ticket in returned - placed:
@@ -211,22 +210,19 @@ class _Job:
             server.write_changes(ledger)
         return present
 
-    def finds(self, ticket: int, *, worker: int, may_wait: bool) -> bool:
+    def finds(self, number: int, *, worker: int, may_wait: bool) -> bool:
         """Ask for places until there is a batch, as a worker does."""
-        while (place := self.book.find_place(ticket, worker=worker, may_wait=may_wait)) is not None:
+        while (place := self.book.find_place(number, worker=worker, may_wait=may_wait)) is not None:
             if place.batch < self._lengths[place.shard]:
                 return True
             self.book.end(BatchPlace(place.shard, self._lengths[place.shard]))
         return False
 
     def used(self) -> list[BatchPlace]:
-        """The place of each ticket that counted."""
-        if self._kind == "evaluates":
-            tickets = self.server.finished
-        else:
-            tickets = [ticket for ticket, _ in self.server.closed]
-            assert set(self.server.applications.values()) <= {1}
-        places = [self.book.find_place(ticket, worker=0) for ticket in tickets]
+        """The place of each batch that counted."""
+        assert set(self.server.applications.values()) <= {1}
+        numbers = [*self.server.finished, *self.server.trained]
+        places = [self.book.find_place(number, worker=0) for number in numbers]
         assert None not in places
         return [place for place in places if place is not None]
 
@@ -242,6 +238,7 @@ class _Walker(WorkerModel):
             calls=(True,),
             data=_Leased(job, worker=worker),
             trains=job._kind != "evaluates",
+            period_steps=job.period_steps,
         )
 
 
@@ -250,14 +247,11 @@ class _Leased(Input):
         super().__init__(first=0, batches=0)
         self._job, self._slot = job, worker
 
-    def has(self, ticket: int) -> bool:
-        return ticket >= 0 and self._job.finds(ticket, worker=self._slot, may_wait=True)
-
-    def those_of(self, ticket: int, batches: int) -> list[int]:
+    def those_of(self, ticket: int, period_steps: int) -> list[int]:
         found: list[int] = []
-        for each in range(ticket, ticket + batches):
-            may_wait = each == ticket
-            if each < 0 or not self._job.finds(each, worker=self._slot, may_wait=may_wait):
+        for step in range(period_steps if ticket >= 0 else 0):
+            number = ticket * period_steps + step
+            if not self._job.finds(number, worker=self._slot, may_wait=step == 0):
                 break
-            found.append(each)
+            found.append(number)
         return found

@@ -27,7 +27,6 @@ from tfps.strategy.cluster_size import ClusterSize, size_problems
         ({"warm_up_steps": 3}, Asynchronous(warm_up_steps=3)),
         ({"mode": "bounded_staleness", "bound_steps": 0}, BoundedStaleness(0)),
         ({"mode": "synchronous", "backup_workers": 1}, Synchronous(1)),
-        ({"mode": "synchronous", "adaptive_batches": 4}, Synchronous(adaptive_batches=4)),
         ({"mode": "local_steps", "period_steps": 4}, LocalSteps(4)),
         ({"mode": "synchronous", "warm_up_steps": 9}, Synchronous(warm_up_steps=9)),
         (
@@ -75,12 +74,6 @@ def test_backup_workers(mode, backup_workers, received, remedy):
         *size_problems(mode=mode_of(config.consistency), placement=None, size=size),
     ]
     check_message(problem, "consistency.backup_workers: ", received=received, remedy=remedy)
-
-
-def test_only_rounds_are_shared_out():
-    (problem,) = consistency_problems(parse({"consistency": {"adaptive_batches": 4}}))
-    received, remedy = "4 with asynchronous", "synchronous"
-    check_message(problem, "consistency.adaptive_batches", received=received, remedy=remedy)
 
 
 @pytest.mark.parametrize(("name", "kind"), OWN_OPTIMIZERS.items())

@@ -39,7 +39,6 @@ MODES: dict[str, Any] = {
     "warm-up": tfps.Asynchronous(warm_up_steps=2),
     "bounded": tfps.BoundedStaleness(1),
     "synchronous": tfps.Synchronous(),
-    "adaptive": tfps.Synchronous(adaptive_batches=2),
     "local": tfps.LocalSteps(2),
     "local rounds": tfps.LocalSteps(2, synchronous_periods=True),
     "elastic": tfps.LocalSteps(2, elasticity=0.4),

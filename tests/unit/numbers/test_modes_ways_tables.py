@@ -30,12 +30,10 @@ SAME, LEARNS = SameNumbers(), Learns()
 OF_TWO_BATCHES = SameNumbers(batches=2)
 BY_WORKERS = SameNumbers(keeps_slots=True)  # which update by themselves
 WHOLE = SameNumbers(whole=True, tolerance=2e-5)
-WHOLE_OF_TWO_BATCHES = SameNumbers(whole=True, batches=2)
 WHOLE_BY_WORKERS = SameNumbers(whole=True, keeps_slots=True, tolerance=2e-5)
 NO_WARM_UP = RefusedCase(
     "warm_up_steps=2", "a scheduled function that calls an optimizer", "learning rate schedule"
 )
-NO_SHARES = RefusedCase("adaptive_batches=", "a scheduled function", "leave adaptive_batches out")
 NO_ROWS = RefusedCase("SparseUpdates", "row gradients", "strategy.push_rows(")
 
 Outcomes = dict[str, Outcome]
@@ -44,19 +42,13 @@ OF_FIT: Outcomes = {
     "warm-up": LEARNS,  # the optimizer begins anew after it
     "bounded": SAME,
     "synchronous": SAME,
-    "adaptive": OF_TWO_BATCHES,
     "local": BY_WORKERS,
     "local rounds": BY_WORKERS,
 }
-OF_FUNCTIONS: Outcomes = {
-    **OF_FIT,
-    "warm-up": NO_WARM_UP,
-    "adaptive": NO_SHARES,
-}
+OF_FUNCTIONS: Outcomes = {**OF_FIT, "warm-up": NO_WARM_UP}
 ROWS_OF_FIT: Outcomes = {
     **OF_FIT,
     "warm-up": RefusedCase("SparseUpdates", "warm_up_steps", "Choose one of those"),
-    "adaptive": RefusedCase("SparseUpdates", "adaptive_batches", "Choose one of those"),
     "local": RefusedCase("SparseUpdates", "tfps.LocalSteps, which", "Choose one of those"),
     "local rounds": RefusedCase(
         "SparseUpdates", "tfps.LocalSteps or warm_up_steps, which", "Choose one of those"
@@ -70,7 +62,6 @@ ROWS_OF_FUNCTIONS: Outcomes = {
 }
 LARGE_OF_FIT: Outcomes = {
     **OF_FIT,
-    "adaptive": WHOLE_OF_TWO_BATCHES,
     "local": WHOLE_BY_WORKERS,
     "local rounds": WHOLE_BY_WORKERS,
 }
@@ -145,7 +136,7 @@ def _of_two_workers() -> Iterable[Case]:
         of_a_round = Case("synchronous", "fit", "collection", OF_TWO_BATCHES, "by table")
         yield dataclasses.replace(of_a_round, servers=servers, workers=2)
     divided = Case("asynchronous", "fit", "no table", LEARNS, workers=2)
-    for mode in ("bounded", "local", "elastic", "local rounds", "adaptive", "warm-up"):
+    for mode in ("bounded", "local", "elastic", "local rounds", "warm-up"):
         yield dataclasses.replace(divided, mode=mode, division="modulo")
     yield dataclasses.replace(divided, optimizer="ahead")
     yield Case("asynchronous", "fit", "large table", LEARNS, "ahead", workers=2)
@@ -156,8 +147,6 @@ def _refusals() -> Iterable[Case]:
     averages = RefusedCase("LocalSteps", "use_ema=True", "use_ema=False")
     for way in ("fit", "functions"):
         yield Case("local", way, "no table", averages, "averages")
-    two_calls = RefusedCase("adaptive_batches=", "2 exchanges", "Leave adaptive_batches out")
-    yield Case("adaptive", "fit of two calls", "no table", two_calls)
     for way, name in itertools.product(
         ("gradients of another function", "on the coordinator", "strategy.push"),
         ("adam", "in stale", "scaled", "around scaled"),
@@ -173,7 +162,6 @@ def _refusals() -> Iterable[Case]:
     for mode, cause in {
         "local": "tfps.LocalSteps",
         "local rounds": "tfps.LocalSteps",
-        "adaptive": "tfps.Synchronous(adaptive_batches=...)",
         "warm-up": "tfps.LocalSteps or warm_up_steps",
     }.items():
         received = f"a table of 1.2 MiB with {cause}"
@@ -194,9 +182,9 @@ CASES = {
 
 @pytest.mark.quick(
     "asynchronous-fit-no table-clipped-rules",
-    "adaptive-fit-SparseUpdates-adam",
+    "local-fit-SparseUpdates-adam",
     "bounded-functions-large table-sgd-whole",
-    "adaptive-fit-large table-adam-whole-too large",
+    "local-fit-large table-adam-whole-too large",
     "local-fit-no table-averages",
     "warm-up-functions-no table-adam",
 )

@@ -21,18 +21,6 @@ def _fit(model: keras.Model, data: Any, _: Any) -> Numbers:
     return history
 
 
-def _fit_twice(model: keras.Model, data: Any, _: Any) -> Numbers:
-    """A step of two calls of the optimizer."""
-    once = model.train_step
-
-    def twice(batch: Any) -> Any:
-        once(batch)
-        return once(batch)
-
-    model.train_step = twice
-    return _fit(model, data, _)
-
-
 def _fit_and_use(model: keras.Model, data: Any, _: Any) -> Numbers:
     options = {"validation_data": data, "shuffle": False, "verbose": 0}
     history = model.fit(data, epochs=EPOCHS, **options).history
@@ -159,7 +147,6 @@ def _push_rows(model: keras.Model, _: Any, strategy: Any) -> Numbers:
 
 WAYS: dict[str, Callable[[keras.Model, Any, Any], Numbers]] = {
     "fit": _fit,
-    "fit of two calls": _fit_twice,
     "fit, evaluate, predict": _fit_and_use,
     "functions": _functions(1),
     "two calls": _functions(2),  # the second computes from what the first has changed

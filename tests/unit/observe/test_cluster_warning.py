@@ -157,7 +157,7 @@ def _long_steps(second: int, line: Line) -> None:
 def _waits_for_the_slowest(second: int, line: Line) -> None:
     """Pushes that take long because of the other workers, not of the link."""
     _thin_link(second, line)
-    line["mode"] = "Synchronous(backup_workers=0, warm_up_steps=0, adaptive_batches=1)"
+    line["mode"] = "Synchronous(backup_workers=0, warm_up_steps=0)"
     line["stats"]["worker_step_seconds"] = [0.05, 0.05, 0.09]
 
 

@@ -40,7 +40,6 @@ def test_the_one_named_is_slower_than_twice_the_others(seconds: list[float | Non
     [
         (tfps.Synchronous(), "Synchronous(backup_workers=1)"),
         (tfps.Synchronous(backup_workers=1), "check its CPU"),
-        (tfps.Synchronous(adaptive_batches=4), "check its CPU"),
         (tfps.BoundedStaleness(2), "Asynchronous()"),
         (tfps.Asynchronous(), "check its CPU"),
     ],

@@ -46,7 +46,6 @@ class ServerReply(NamedTuple):
     Attributes:
         version: of the parameters; where there are rounds, the server's position in them.
         weight: the first number of the payload, if there is one.
-        batches: how many tickets the one that it brings stands for.
         staleness: of the gradient that was pushed.
     """
 
@@ -55,7 +54,6 @@ class ServerReply(NamedTuple):
     ticket: int
     clock: int
     weight: float | None
-    batches: int
     staleness: int
 
 
@@ -142,7 +140,6 @@ class Requests:
             int(reply[Reply.NEXT_TICKET]),
             int(reply[Reply.CLOCK]),
             float(np.frombuffer(numbers, np.float32)[0]) if numbers else None,
-            int(reply[Reply.NEXT_BATCHES]),
             int(reply[Reply.STALENESS]),
         )
 

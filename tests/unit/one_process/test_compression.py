@@ -158,20 +158,6 @@ def test_rounds_keep_what_is_left_out(make_strategy: Make, left: Left) -> None:
 
 
 @pytest.mark.repeats
-def test_means_of_several_batches_are_coded(alone: InProcessCluster, left: Left) -> None:
-    """All gradients are alike, so that each mean is as large as one of them."""
-    mode = tfps.Synchronous(adaptive_batches=3)
-    strategy = tfps.ParameterServerStrategy(
-        alone.cluster_resolver, consistency=mode, compression=TopK(0.05)
-    )
-    model, x = linear(strategy), examples(1)
-    fit(model, np.tile(x, [4 * STEPS, 1]))
-    rounds = strategy.stats().updates_applied
-    assert 0 < rounds < 4 * STEPS
-    assert_nothing_is_lost(model, left(strategy).residual(model), rounds * gradients(x))
-
-
-@pytest.mark.repeats
 def test_differences_of_local_steps_are_coded(make_strategy: Make, left: Left) -> None:
     mode = tfps.LocalSteps(2, synchronous_periods=True)
     strategy = make_strategy(mode, compression=TopK(0.05))

@@ -50,17 +50,6 @@ def test_fit_with_a_backup_worker(fit_jobs: Jobs[FitJob]) -> None:
     assert job.examples == EXAMPLES
 
 
-@pytest.mark.rare
-def test_fit_with_adaptive_batches(fit_jobs: Jobs[FitJob]) -> None:
-    """A round has two batches for each worker, shared out by speed, and is one mean."""
-    job = fit_jobs(tfps.Synchronous(adaptive_batches=2))
-    first, second = job.counts
-    assert first == second
-    # Quotas are rounded.
-    assert STEPS / 4 <= first < MEANS
-    assert job.examples == EXAMPLES
-
-
 def test_fit_with_local_steps(fit_jobs: Jobs[FitJob]) -> None:
     """A worker's move counts by its share among those that take part on a server at the time."""
     job = fit_jobs(tfps.LocalSteps(2))

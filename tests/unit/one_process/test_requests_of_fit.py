@@ -297,30 +297,6 @@ def test_who_is_late_for_a_round_has_pushed_nothing(fit_job: Callable[..., FitJo
 
 
 @pytest.mark.rare
-def test_who_is_faster_takes_more_batches_of_a_round(fit_job: Callable[..., FitJob]) -> None:
-    job = fit_job(tfps.Synchronous(adaptive_batches=2))
-    ticket = job.requests.open_tickets(40)
-    at = _enter(job)
-
-    def batches(number: int) -> tuple[int, int]:
-        """That the fast worker and the slow one take of the round after the one that they push."""
-        options = {"base_version": at + number * MAX_CALLS, "ticket": ticket + 2 * number}
-        with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(job.push, 1, batch_microseconds=10**9, **options)
-            assert waits(waiting)
-            options["ticket"] += 1
-            fast = job.push(0, batch_microseconds=1, **options)
-            slow = waiting.result(DEADLINE_S)
-        assert (fast.status, slow.status) == (Status.OK, Status.OK)
-        return fast.batches, slow.batches
-
-    batches(0)  # tells how fast they are
-    # Of the four batches that two workers have: all, and one at least.
-    assert batches(1) == (4, 1)
-    job.end()
-
-
-@pytest.mark.rare
 def test_a_push_that_is_too_stale_is_dropped(fit_job: Callable[..., FitJob]) -> None:
     """Its ticket is closed all the same."""
     job = fit_job(tfps.Asynchronous(), drop_above=1)

@@ -152,7 +152,7 @@ def test_a_rule_for_a_server_that_is_not_there() -> None:
     ("wrong", "start"),
     [
         ({"consistency": tfps.Asynchronous()}, "consistency: received Asynchronous"),
-        ({"consistency": tfps.Synchronous(backup_workers=0, adaptive_batches=2)}, "consistency: "),
+        ({"consistency": tfps.Synchronous(warm_up_steps=2)}, "consistency: "),
         ({"compression": Cast()}, "compression: "),
         ({"transport": "grpc"}, "transport: "),
         ({"fault_tolerance": tfps.FaultTolerance(checkpoints="folder")}, "placement: "),

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from tests.unit.consistency.ledger_model import MOST_SEVERAL, Input, ServerModel, WorkerModel
+from tests.unit.consistency.ledger_model import PERIOD_STEPS, Input, ServerModel, WorkerModel
 from tfps.training.input.feeder import BatchKeeper
 
 # What a worker has: the ticket that it computes and the one before, still unclosed.
@@ -100,10 +100,9 @@ def test_workers_with_tickets_visit_every_batch(
     data: st.DataObject, slots: int, batches: int, losses: int, pauses: int
 ) -> None:
     """A lost worker's tickets come back with their batches; in pauses, all workers may rest."""
-    several = data.draw(st.booleans())
-    server = ServerModel(index=0, workers=slots, calls=(True,), several=several)
-    most = MOST_SEVERAL if several else 1
-    keeper = BatchKeeper(iter(range(batches)), period_steps=most)
+    period_steps = data.draw(st.sampled_from([1, PERIOD_STEPS]))
+    server = ServerModel(index=0, workers=slots, calls=(True,))
+    keeper = BatchKeeper(iter(range(batches)), period_steps=period_steps)
     incarnations = itertools.count(1)
     server.open_tickets(UNLIMITED)
     for is_last in [False] * pauses + [True]:
@@ -113,7 +112,14 @@ def test_workers_with_tickets_visit_every_batch(
         while working or to_start:
             while to_start:
                 free = min(set(range(slots)) - {worker.worker for worker in working})
-                working.append(_Asking(slot=free, incarnation=next(incarnations), keeper=keeper))
+                working.append(
+                    _Asking(
+                        slot=free,
+                        incarnation=next(incarnations),
+                        keeper=keeper,
+                        period_steps=period_steps,
+                    )
+                )
                 started, to_start = started + 1, to_start - 1
             worker = data.draw(st.sampled_from(working))
             if losses and data.draw(st.booleans()):
@@ -129,16 +135,18 @@ def test_workers_with_tickets_visit_every_batch(
                 worker.deliver(0, [server])
             if not is_last and data.draw(st.booleans()):
                 server.set_limit(-1)
-            assert keeper.kept_count <= (ACCOUNT * most + 1) * started
+            assert keeper.kept_count <= (ACCOUNT * period_steps + 1) * started
         keeper.on_drained()
         assert keeper.kept_count == 0
-    assert sorted(ticket for ticket, _ in server.closed) == list(range(batches))
+    assert sorted(server.trained) == list(range(batches))
 
 
 class _Asking(WorkerModel):
     """A worker that asks the keeper for the batch of each ticket."""
 
-    def __init__(self, *, slot: int, incarnation: int, keeper: BatchKeeper) -> None:
+    def __init__(
+        self, *, slot: int, incarnation: int, keeper: BatchKeeper, period_steps: int
+    ) -> None:
         super().__init__(
             worker=slot,
             incarnation=incarnation,
@@ -146,6 +154,7 @@ class _Asking(WorkerModel):
             calls=(True,),
             data=_Asked(keeper=keeper, worker=incarnation),
             trains=True,
+            period_steps=period_steps,
         )
 
 
@@ -154,9 +163,9 @@ class _Asked(Input):
         super().__init__(first=0, batches=0)
         self._keeper, self._worker = keeper, worker
 
-    def has(self, ticket: int) -> bool:
-        batch = self._keeper.get(ticket, worker=self._worker) if ticket >= 0 else None
-        assert batch in (None, ticket)
+    def has(self, number: int) -> bool:
+        batch = self._keeper.get(number, worker=self._worker)
+        assert batch in (None, number)
         return batch is not None
 
 

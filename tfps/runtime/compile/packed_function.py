@@ -11,7 +11,6 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import StepScope, raise_recorded_errors
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.compression.directions import without_deltas
-from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.runtime.compile.regimes import REGIMES
 from tfps.runtime.compile.server_updates import ServerUpdates
@@ -78,12 +77,6 @@ def trace_packed(call: Call, *, strategy: PackedStrategy) -> tuple[Any, bool]:
 def _apply_schedule(program: Program, runtime: Runtime) -> Program:
     """Return the program with a schedule; only a function that trains follows the mode."""
     mode = runtime.mode
-    if program.calls and adaptive_batches_of(mode) > 1:
-        raise UnsupportedError(
-            f"consistency={mode!r}: received a scheduled function, which reads its own batches; "
-            "expected model.fit() for adaptive batches. Train with model.fit(), or leave "
-            "adaptive_batches out."
-        )
     if program.calls and mode.warm_up_steps:
         raise UnsupportedError(
             f"consistency={mode!r}: received a scheduled function that calls an optimizer; "

@@ -9,7 +9,6 @@ from tfps.runtime.worker.fit_local import LocalStep
 from tfps.runtime.worker.fit_loop import FitLoop
 from tfps.runtime.worker.fit_mirrored import MirroredLoop, MirroredStep
 from tfps.runtime.worker.fit_period import PeriodLoop
-from tfps.runtime.worker.fit_quota import QuotaStep
 from tfps.runtime.worker.fit_step import FitStep
 from tfps.runtime.worker.function_local import LocalCalls, LocalRounds
 from tfps.runtime.worker.function_member import BoundedStep, RoundStep
@@ -29,7 +28,6 @@ REGIMES = {
     Regime.BOUNDED: WorkerHalf(FitLoop, FitStep, BoundedStep),
     Regime.IN_ROUNDS: WorkerHalf(FitLoop, FitStep, RoundStep),
     Regime.MIRRORED: WorkerHalf(MirroredLoop, MirroredStep, None),
-    Regime.ADAPTIVE: WorkerHalf(PeriodLoop, QuotaStep, None),
     Regime.LOCAL: WorkerHalf(PeriodLoop, LocalStep, LocalCalls),
     Regime.LOCAL_IN_ROUNDS: WorkerHalf(PeriodLoop, LocalStep, LocalRounds),
 }

@@ -8,8 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.consistency.issuing import NO_GRANT, TicketGrant
-from tfps.consistency.ledger import Ledger, Status
+from tfps.consistency.ledger import NO_TICKET, Ledger, Status
 from tfps.runtime.message.request_header import pack_header
 from tfps.transport.message import PROTOCOL, Reply, Request
 
@@ -47,7 +46,7 @@ class ReplyHeader:
     version: Any  # the version of the parameters in the reply
     status: Any = int(Status.OK)
     staleness: Any = 0  # the staleness of the request's gradients, in updates
-    grant: TicketGrant = NO_GRANT  # the tickets in the reply
+    next_ticket: Any = NO_TICKET
     clock: Any = 0  # the clock of a worker that joins
     other_writes: Any = 0  # see `Reply`
 
@@ -57,9 +56,8 @@ class ReplyHeader:
             Reply.STATUS: self.status,
             Reply.VERSION: self.version,
             Reply.STALENESS: self.staleness,
-            Reply.NEXT_TICKET: self.grant.ticket,
+            Reply.NEXT_TICKET: self.next_ticket,
             Reply.CLOCK: self.clock,
-            Reply.NEXT_BATCHES: self.grant.batches,
             Reply.OTHER_WRITES: self.other_writes,
         }
         return pack_header([fields[field] for field in Reply])

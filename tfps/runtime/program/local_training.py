@@ -12,7 +12,6 @@ from tfps.compression.directions import PushPull
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.mode import Mode
 from tfps.consistency.optimizer_limits import average_problem
-from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.errors import UnsupportedError
 from tfps.optimizers.optimizer_call import collect_optimizers
 from tfps.optimizers.wrapped import get_leaf_optimizers, get_nested_optimizers
@@ -39,7 +38,6 @@ def apply_mode(
     program = program.with_schedule(
         in_rounds=mode.backup_workers is not None,
         is_bounded=mode.bound_steps is not None,
-        adaptive_batches=adaptive_batches_of(mode),
         push=None if compression is None else compression.push,
         pull=None if compression is None else compression.pull,
     )

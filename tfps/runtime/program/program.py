@@ -73,13 +73,6 @@ class Program:
     stops_at_nan: bool = False  # whether a worker stops after a loss that is not finite
 
     @property
-    def ends_with_its_exchange(self) -> bool:
-        """Whether a step has a single exchange at its end, so that no part waits for the reply."""
-        return (
-            self.changes_variables and len(self.calls) == 1 and self.calls[0].optimizer is not None
-        )
-
-    @property
     def optimizer_calls(self) -> Sequence[OptimizerCall]:
         """The calls of optimizers in a step, on servers or on workers."""
         local = self.schedule.local
@@ -101,8 +94,7 @@ class Program:
     def centers_in_rounds(self) -> Mapping[int, Any]:
         """The mean variables of the variances that a round computes over all examples, by id."""
         schedule = self.schedule
-        is_mean = schedule.in_rounds and schedule.local is None and schedule.adaptive_batches == 1
-        if not is_mean:
+        if not schedule.in_rounds or schedule.local is not None:
             return {}
         paces = self.paces
         return {

@@ -61,7 +61,6 @@ class Regime(enum.Enum):
     AT_ONCE = enum.auto()  # each push is applied when it comes
     BOUNDED = enum.auto()  # a push is answered when its worker may start another step
     IN_ROUNDS = enum.auto()  # pushes are applied as one mean
-    ADAPTIVE = enum.auto()  # rounds of several batches, as many as a worker's speed allows
     MIRRORED = enum.auto()  # rounds, with the sums of some gradients computed by the workers
     LOCAL = enum.auto()  # workers run the optimizers, and push differences
     LOCAL_IN_ROUNDS = enum.auto()  # differences are applied as one mean
@@ -77,8 +76,6 @@ class Schedule:
     mirrored: MirroredTraining | None = None
     in_rounds: bool = False  # pushes are applied in rounds of all workers
     is_bounded: bool = False  # a worker waits while it is too far ahead of the slowest
-    # The number of batches per worker in such a round; faster workers take more of them.
-    adaptive_batches: int = 1
     # Variables that travel as rows; they are not among the program's ``variables``.
     tables: Sequence[Any] = ()
     # Codecs of gradients, see `tfps.compression`; None: gradients travel as they are.
@@ -105,5 +102,5 @@ class Schedule:
         if self.mirrored is not None:
             return Regime.MIRRORED
         if self.in_rounds:
-            return Regime.ADAPTIVE if self.adaptive_batches > 1 else Regime.IN_ROUNDS
+            return Regime.IN_ROUNDS
         return Regime.BOUNDED if self.is_bounded else Regime.AT_ONCE

@@ -30,7 +30,6 @@ LARGE_TABLE_BYTES = 64 << 20
 WHOLE_REGIMES = {
     Regime.LOCAL: "tfps.LocalSteps",
     Regime.LOCAL_IN_ROUNDS: "tfps.LocalSteps or warm_up_steps",
-    Regime.ADAPTIVE: "tfps.Synchronous(adaptive_batches=...)",
 }
 
 READ_WHOLE = (

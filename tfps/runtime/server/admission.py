@@ -10,9 +10,8 @@ from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
 from tfps.consistency.admission import admit, all_hold, choose_value
 from tfps.consistency.applied_window import cell_of_function, cell_of_ticket
-from tfps.consistency.issuing import NO_GRANT, TicketGrant
-from tfps.consistency.ledger import STALENESS_BINS, Ledger, Status
-from tfps.consistency.quota import pace_after
+from tfps.consistency.ledger import NO_TICKET, STALENESS_BINS, Ledger, Status
+from tfps.consistency.pace import pace_after
 from tfps.transport.message import Request
 
 
@@ -39,9 +38,9 @@ class AdmitAll:
         """Return the ledger cell of the largest applied number; called only if `has_keys`."""
         raise NotImplementedError
 
-    def grant(self, ledger: Ledger, arrival: ReceivedPush) -> tuple[Any, TicketGrant]:
-        """Return whether the push closes the previous ticket (None: never), and new tickets."""
-        return None, NO_GRANT
+    def issue(self, ledger: Ledger, arrival: ReceivedPush) -> tuple[Any, Any]:
+        """Return whether the push closes the previous ticket (None: never), and the next ticket."""
+        return None, NO_TICKET
 
 
 class AdmitByVersion(AdmitAll):
@@ -85,20 +84,18 @@ class AdmitByTicket(AdmitAll):
     def get_cell(self, ticket: Any) -> Any:
         return cell_of_ticket(ticket)
 
-    def grant(self, ledger: Ledger, arrival: ReceivedPush) -> tuple[Any, TicketGrant]:
+    def issue(self, ledger: Ledger, arrival: ReceivedPush) -> tuple[Any, Any]:
         if not self.issues_tickets:
-            return None, NO_GRANT
+            return None, NO_TICKET
         closed = close_acked(ledger, arrival.header, alive=arrival.alive, worker=arrival.worker)
-        if arrival.quota is None:  # else the quota's measurement has recorded it
-            cell, logic = ledger.layout.pace(arrival.worker), ledger.logic
-            took = arrival.header[Request.BATCH_MICROSECONDS]
-            ledger.write_if(arrival.alive, cell, pace_after(ledger.read(cell), took, logic=logic))
+        cell, logic = ledger.layout.pace(arrival.worker), ledger.logic
+        took = arrival.header[Request.BATCH_MICROSECONDS]
+        ledger.write_if(arrival.alive, cell, pace_after(ledger.read(cell), took, logic=logic))
         return closed, issuing.issue(
             ledger,
             alive=arrival.alive,
             worker=arrival.worker,
             pushed=arrival.header[Request.TICKET],
-            quota=arrival.quota,
         )
 
 
@@ -136,7 +133,6 @@ class ReceivedPush:
     alive: Any  # whether the sender takes part; True where it need not
     # The largest key applied so far in this push's cell of the window, if pushes have keys.
     applied_key: Any = None
-    quota: Any = None  # the number of tickets that the worker gets at once; None: one
     # Whether its parameters came from the current round; True without rounds.
     in_time: Any = True
     position: Any = None  # the server's position in its rounds; None without rounds
@@ -152,7 +148,7 @@ class PushVerdict:
     staleness: Any
     fresh: Any  # whether to apply it
     closed: Any  # whether to count the report of the step before; None: this server takes none
-    grant: TicketGrant
+    next_ticket: Any  # of the worker
     workers: Any  # the number of workers among which the state that comes with it is averaged
     new_applied_key: Any  # the largest key applied in this push's cell of the window
 
@@ -184,7 +180,7 @@ def decide_push(ledger: Ledger, terms: PushTerms, arrival: ReceivedPush) -> Push
         counts_update=counts_update,
         staleness_bin=staleness_bin if terms.is_update else None,
     )
-    closed, grant = terms.admission.grant(ledger, arrival)
+    closed, next_ticket = terms.admission.issue(ledger, arrival)
     if counts_update:
         version = version + choose_value(logic, admitted.fresh, 1, 0)
     status = choose_value(logic, is_reached, admitted.status, int(Status.AHEAD))
@@ -194,7 +190,7 @@ def decide_push(ledger: Ledger, terms: PushTerms, arrival: ReceivedPush) -> Push
         staleness=staleness,
         fresh=admitted.fresh,
         closed=closed,
-        grant=grant,
+        next_ticket=next_ticket,
         workers=(
             ledger.read(layout.ACTIVE_WORKERS) if terms.admission.has_tickets else terms.workers
         ),

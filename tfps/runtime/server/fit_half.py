@@ -12,9 +12,7 @@ import tensorflow as tf
 
 from tfps.consistency import issuing
 from tfps.consistency import ledger as decide
-from tfps.consistency.issuing import NO_GRANT
 from tfps.consistency.ledger import NO_TICKET, Ledger
-from tfps.consistency.server_quotas import Quotas
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.server import Server
 from tfps.runtime.message.reply_header import ReplyHeader
@@ -54,9 +52,6 @@ class FitHalf(ServerHalf):
         self.report_layout = build_report_layout(program)
         if server.issues_tickets:
             self.reports = Reports(program, runtime=runtime, server=server)
-            batches = program.schedule.adaptive_batches
-            if batches > 1:
-                self.quotas = Quotas(server.ledger, adaptive_batches=batches)
         self._moving = program.changing_variables
         moving = {id(variable) for variable in self._moving}
         unchanged = (
@@ -150,7 +145,7 @@ class FitHalf(ServerHalf):
         with server_ledger.locked():
             reply = self._join(header, payload)
             generation = server_ledger.read(server_ledger.layout.GENERATION)
-            repeats = Push.make_repeat_ids(server_ledger, reply.grant.ticket)
+            repeats = Push.make_repeat_ids(server_ledger, reply.next_ticket)
             values = read_values(self.held)
         reply_ids = tf.concat([generation[None], repeats], 0)
         return [reply.to_tensor(), reply_ids, pack_values(self.held, values)]
@@ -179,8 +174,8 @@ class FitHalf(ServerHalf):
         return ReplyHeader(version, self.plan.compute_status(header, alive=alive))
 
     def _join(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
-        """Let a worker join a ticket run; reply with parameters and its first tickets."""
-        worker, server_ledger, grant = header[Request.WORKER], self.server.ledger, NO_GRANT
+        """Let a worker join a ticket run; reply with parameters and its first ticket."""
+        worker, server_ledger, ticket = header[Request.WORKER], self.server.ledger, NO_TICKET
         accepted = enter_if_new(self.server, self.plan, header, is_grouped=self.is_grouped)
         if self.is_grouped and self.rounds is not None:
             for contributions in self.contributions:
@@ -189,10 +184,7 @@ class FitHalf(ServerHalf):
         version = ledger.read(server_ledger.layout.VERSION)
         clock = ledger.read(server_ledger.layout.clock(worker))
         if self.server.issues_tickets:
-            quota = None if self.quotas is None else self.quotas.current(worker)
-            grant = issuing.issue(
-                ledger, alive=accepted, worker=worker, pushed=NO_TICKET, quota=quota
-            )
+            ticket = issuing.issue(ledger, alive=accepted, worker=worker, pushed=NO_TICKET)
         ledger.count_traffic(received_bytes=0, sent_bytes=self.parameter_layout.size_bytes)
         server_ledger.write_changes(ledger)
         if self.rounds is not None:
@@ -200,7 +192,7 @@ class FitHalf(ServerHalf):
         self.delta_encoder.record_full_values(header, version, counts=accepted)
         status = self.plan.compute_status(header, alive=accepted)
         number = self.trace_unchanged_number()
-        return ReplyHeader(version, status, grant=grant, clock=clock, other_writes=number)
+        return ReplyHeader(version, status, next_ticket=ticket, clock=clock, other_writes=number)
 
     def _pull_unchanged(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """Reply with the values that no step changes, after another program has written them."""
@@ -239,11 +231,12 @@ class FitHalf(ServerHalf):
         alive = self.plan.is_alive(header, ledger, worker)
         done = decide.finish(ledger, alive=alive, worker=worker, ticket=header[Request.TICKET])
         self._count_report(done, payload)
-        grant = issuing.issue(ledger, alive=alive, worker=worker, pushed=NO_TICKET)
+        ticket = issuing.issue(ledger, alive=alive, worker=worker, pushed=NO_TICKET)
         version = ledger.read(server_ledger.layout.VERSION)
         ledger.count_traffic(received_bytes=self.report_layout.size_bytes, sent_bytes=0)
         server_ledger.write_changes(ledger)
-        return ReplyHeader(version, self.plan.compute_status(header, alive=alive), grant=grant)
+        status = self.plan.compute_status(header, alive=alive)
+        return ReplyHeader(version, status, next_ticket=ticket)
 
     def _leave(self, header: Sequence[tf.Tensor], payload: tf.Tensor) -> ReplyHeader:
         """End a worker's ticket run: close its last ticket."""

@@ -12,7 +12,6 @@ from tfps.bridge.variables.shards import get_shards, get_size_bytes
 from tfps.consistency.gate import OpenGate
 from tfps.consistency.ledger import Ledger
 from tfps.consistency.round_gate import RoundGate
-from tfps.consistency.server_quotas import Quotas
 from tfps.optimizers.optimizer_call import collect_optimizers
 from tfps.optimizers.wrapped import get_drop_above
 from tfps.runtime.coordinator.runtime import Runtime
@@ -53,7 +52,6 @@ class ServerHalf(PlanFunctions):
     """The functions of a program on one server; they exist as long as this object."""
 
     reports: Reports | None = None  # counts steps; None: another server does
-    quotas: Quotas | None = None  # the number of tickets that a worker gets at once; None: one
     unchanged: ServerShards = NO_VALUES  # values that pushes do not change and replies do not bring
     is_grouped = False  # whether workers add up gradients in a group that this server decides
     update_counts: UpdateCounts | None = None  # if another server decides about such a group
@@ -289,7 +287,6 @@ class ServerHalf(PlanFunctions):
             application=application,
             gate=gate,
             reports=self.reports if call.is_last else None,
-            quotas=self.quotas if call.is_last else None,
             sends_write_count=call.is_last and bool(self.unchanged.variables),
             delta_encoder=self.delta_encoder,
             group=rounds if self.is_grouped else None,

@@ -15,7 +15,6 @@ from tfps.consistency.applied_window import cell_of_ticket
 from tfps.consistency.ledger import MAX_CALLS, Status, key_of
 from tfps.consistency.round_gate import RoundGate
 from tfps.consistency.server_ledger import GraphLedger, ServerLedger
-from tfps.consistency.server_quotas import Quotas
 from tfps.runtime.message.payload import collect_reply_values, encode_values, measure_coded_parts
 from tfps.runtime.message.reply_header import PlanHeader, ReplyHeader, set_fields
 from tfps.runtime.server.admission import PushTerms, PushVerdict, ReceivedPush, decide_push
@@ -65,8 +64,6 @@ class Push:
     gate: PushGate  # decides when to reply
     delta_encoder: DeltaEncoder  # the values that workers hold
     reports: Reports | None = None  # counts the step before; None: not with this push
-    # The number of tickets that a worker gets next; None: one, or none with this push.
-    quotas: Quotas | None = None
     sends_write_count: bool = False  # whether the reply has the number of writes by others
     # The rounds that may be given up, where workers add up gradients among themselves. The reply
     # then says in its ids whether the next ticket was applied before.
@@ -103,7 +100,7 @@ class Push:
             reply_ids = get_reply_ids(wire, ids)
             if self.group is not None:
                 coding.count_sums(header)
-                reply_ids = self.make_repeat_ids(server_ledger, verdict.grant.ticket)
+                reply_ids = self.make_repeat_ids(server_ledger, verdict.next_ticket)
         if has_to_wait is not None:
             read = functools.partial(self._read, header)
             pulled = tf.cond(has_to_wait, lambda: self.gate.wait(arrival, read), lambda: pulled)
@@ -138,9 +135,9 @@ class Push:
 
     @property
     def _is_compiled(self) -> bool:
-        """Whether XLA compiles a push into one kernel, which excludes quotas and rounds."""
+        """Whether XLA compiles a push into one kernel, which excludes rounds."""
         at_once = self.application == self.call.apply_at_once
-        return at_once and self.quotas is None and self.call.is_maskable
+        return at_once and self.call.is_maskable
 
     def _trace_separately(self, request: PushRequest) -> PushOutcome:
         """Decide and apply as separate operations."""
@@ -206,14 +203,8 @@ class Push:
             return self.gate.locate(ReceivedPush(header, worker, True, True, request.applied_key))
         matches_plan = self.plan.matches_plan(header)
         alive = ledger.is_alive(worker, tf.where(matches_plan, header[Request.INCARNATION], -1))
-        quota = None
-        if self.quotas is not None:
-            took = header[Request.BATCH_MICROSECONDS]
-            quota = self.quotas.after_measurement(ledger, worker, alive=alive, microseconds=took)
         return self.gate.locate(
-            ReceivedPush(
-                header, worker, matches_plan, alive, applied_key=request.applied_key, quota=quota
-            )
+            ReceivedPush(header, worker, matches_plan, alive, applied_key=request.applied_key)
         )
 
     def _decide(
@@ -254,7 +245,7 @@ class Push:
 
 
 def _make_reply(verdict: PushVerdict) -> tf.Tensor:
-    reply = ReplyHeader(verdict.version, verdict.status, verdict.staleness, verdict.grant)
+    reply = ReplyHeader(verdict.version, verdict.status, verdict.staleness, verdict.next_ticket)
     return reply.to_tensor()
 
 

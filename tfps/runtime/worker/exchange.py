@@ -30,7 +30,6 @@ class ServerReplies(NamedTuple):
     other_writes: Sequence[tf.Tensor]  # the number of writes by others, by server; see `Reply`
     ids: Any = ()  # from server 0
     next_ticket: Any = NO_TICKET  # from the ticket server
-    next_batches: Any = 1  # the number of tickets that it stands for
     microseconds: Any = NOT_MEASURED  # from the requests to the last reply
     decode_microseconds: Any = NOT_MEASURED  # the duration of decoding
     # From the replies to the push before until this push: the worker's own part of a step.

@@ -117,9 +117,7 @@ class FitStep(Step):
             self._seen_writes.assign(self._stack_writes(replies.other_writes), read_value=False)
         self.versions = replies.versions
         self.clock = tf.reduce_max(get_field_by_server(messages, Reply.CLOCK))
-        self.replies = replies._replace(
-            next_ticket=header[Reply.NEXT_TICKET], next_batches=header[Reply.NEXT_BATCHES]
-        )
+        self.replies = replies._replace(next_ticket=header[Reply.NEXT_TICKET])
         self.closure_run.is_finite = tf.constant(True) if self.program.stops_at_nan else None
 
     def prepare_to_enter(self, messages: Mapping[int, Message]) -> Sequence[tf.Tensor]:
@@ -313,7 +311,6 @@ class FitStep(Step):
         granted = tf.where(replies.accepted, header[Reply.NEXT_TICKET], NO_TICKET)
         return replies._replace(
             next_ticket=granted,
-            next_batches=header[Reply.NEXT_BATCHES],
             microseconds=microseconds_between(begin, end),
             own_microseconds=microseconds_between(self._replied_s, begin),
             replied_s=end,

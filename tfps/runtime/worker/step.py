@@ -111,18 +111,10 @@ class Step:
         together = merge_gradients(parts, self.shares, variables=variables)
         self.look_ups.send_delayed()  # gradients of rows use the ids of look-ups
         pairs = zip(together, variables, strict=True)
-        self.apply_together(
-            optimizer, [self.tables.collect_gradient(g, v) for g, v in pairs], variables
-        )
-
-    def apply_together(
-        self, optimizer: Any, gradients: list[tf.Tensor], variables: Sequence[Any]
-    ) -> None:
-        """Push the gradients of a step, summed over all devices, in an optimizer call."""
         call_number, self._call_number = self._call_number, self._call_number + 1
         values = prepare_gradients(
             optimizer,
-            gradients,
+            [self.tables.collect_gradient(g, v) for g, v in pairs],
             variables=variables,
             read=self.copies.read,
             clips_all=self.program.schedule.mirrored is not None,

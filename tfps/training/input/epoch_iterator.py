@@ -20,7 +20,6 @@ from tfps.bridge.keras_private import (
     TFDatasetAdapter,
 )
 from tfps.consistency.local_steps import period_steps_of
-from tfps.consistency.synchronous import adaptive_batches_of
 from tfps.runtime.worker.closure_run import BatchSource
 from tfps.training.input.arrays import ResidentArrays
 from tfps.training.input.dataset_function import (
@@ -176,7 +175,7 @@ class TicketIterator(EpochIterator):
             self.data_adapter,
             coordinator=strategy.coordinator,
             workers=workers,
-            period_steps=_max_steps_between_exchanges(strategy),
+            period_steps=period_steps_of(strategy.consistency),
             seed=seed,
         )
         if isinstance(self.source, Feeder):
@@ -318,14 +317,6 @@ def _with_class_weights(x: Any, options: dict[str, Any]) -> Any:
     if not isinstance(x, tf.data.Dataset) or options["class_weight"] is None:
         return x
     return TFDatasetAdapter(x, class_weight=options["class_weight"]).get_tf_dataset()
-
-
-def _max_steps_between_exchanges(strategy: FitStrategy) -> int:
-    """Return how many steps a worker can take between two exchanges."""
-    adaptive_batches = adaptive_batches_of(strategy.consistency)
-    if adaptive_batches > 1:
-        return int(adaptive_batches * strategy.runtime.workers)
-    return period_steps_of(strategy.consistency)
 
 
 class _Passes:

@@ -113,7 +113,6 @@ MODES = [
     tfps.BoundedStaleness(2),
     tfps.LocalSteps(4),
     tfps.Synchronous(),
-    tfps.Synchronous(adaptive_batches=2),
     tfps.Synchronous(backup_workers=1),
 ]
 

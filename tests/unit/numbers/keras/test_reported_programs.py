@@ -37,7 +37,6 @@ MODES = [
     tfps.LocalSteps(3),
     tfps.LocalSteps(3, synchronous_periods=True),
     tfps.Synchronous(),
-    tfps.Synchronous(adaptive_batches=2),
 ]
 
 
