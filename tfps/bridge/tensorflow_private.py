@@ -251,6 +251,29 @@ def schedule_callable(coordinator: Any, function: Callable[[], Any]) -> Any:
     return coordinator._cluster.schedule(function, args=None, kwargs=None)
 
 
+@contextlib.contextmanager
+def scheduling_scope(strategy: Any) -> Iterator[None]:
+    """Trace a function in the context in which TensorFlow's `schedule` traces it."""
+    with strategy.scope():
+        strategy.extended._being_scheduled = True
+        try:
+            yield
+        finally:
+            strategy.extended._being_scheduled = False
+
+
+def get_trace_context() -> tuple[Any, ...] | None:
+    """Return what decides, besides arguments, which trace of a function this thread takes.
+
+    None while another function is traced, where no two contexts are known to be equal.
+    """
+    if not tf.executing_eagerly():
+        return None
+    strategy, is_outer = tf.distribute.get_strategy(), tf.distribute.in_cross_replica_context()
+    saves = save_context.in_save_context()
+    return context.context().device_name, id(strategy), is_outer, saves
+
+
 def make_cancelable(coordinator: Any, concrete_function: Any) -> Callable[..., Any]:
     """Return a concrete function that is cancelled together with the coordinator's closures."""
     return get_closure_queue(coordinator)._cancellation_mgr.get_cancelable_function(

@@ -20,6 +20,7 @@ from tfps.bridge.closures.closure_membership import ClosureMembership
 from tfps.bridge.closures.closure_queue import ClosureQueue
 from tfps.bridge.closures.connection import early_device_error, names_early_device
 from tfps.bridge.closures.failure_handler import FailureHandler
+from tfps.bridge.closures.step_closure import ClosureTemplate, StepClosure
 from tfps.bridge.closures.worker_return import (
     call_on_worker_return,
     drain_while_workers_return,
@@ -147,7 +148,10 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         packed = self._get_packed_function(
             fn
         )  # `fn` may be referred to by nothing else, and is traced below
-        result = super().schedule(packed.function, args=args, kwargs=kwargs)
+        queue: ClosureQueue = private.get_closure_queue(self)
+        closure = packed.make_closure(args or (), kwargs or {}, queue.cancellation_manager)
+        result = closure.build_output_remote_value()
+        queue.put(closure)
         runtime = self.strategy.runtime
         runtime.fallback_steps += packed.is_fallback
         name = getattr(fn, "__name__", "a scheduled function")
@@ -209,7 +213,8 @@ class _PackedFunction:
     def __init__(self, get_function: Callable[[], Any], strategy: PackedStrategy) -> None:
         self.layouts: int | None = None
         self.is_fallback = False
-        strategy_ref = weakref.ref(strategy)
+        self._template: ClosureTemplate | None = None
+        self._strategy = strategy_ref = weakref.ref(strategy)
 
         def packed(*args: Any, **kwargs: Any) -> Any:
             strategy = strategy_ref()
@@ -227,6 +232,29 @@ class _PackedFunction:
         function: Any = get_function()
         reduces_retracing = function._reduce_retracing or function.input_signature is not None
         self.function = tf.function(packed, autograph=False, reduce_retracing=reduces_retracing)
+
+    def make_closure(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], manager: Any
+    ) -> StepClosure:
+        """Return a new closure: a copy if it would be equal to the last one.
+
+        Args:
+            args: the positional arguments.
+            kwargs: the keyword arguments.
+            manager: cancels the closure.
+        """
+        strategy = self._strategy()
+        assert strategy is not None
+        strategy.runtime.refuse_if_closed()
+        if self._template is not None:
+            closure = self._template.copy(args, kwargs, manager=manager)
+            if closure is not None:
+                return closure
+        context = private.get_trace_context()
+        with private.scheduling_scope(strategy):
+            closure = StepClosure(self.function, manager, args, kwargs)
+        self._template = ClosureTemplate.create(closure, context)
+        return closure
 
 
 for _method in ("schedule", "join", "done", "fetch", "create_per_worker_dataset"):

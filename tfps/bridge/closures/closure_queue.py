@@ -230,6 +230,11 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         super()._cancel_all_closures()
 
     @property
+    def cancellation_manager(self) -> Any:
+        """The manager that cancels the closures that are queued now."""
+        return self._cancellation_mgr
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether all closures were cancelled."""
         return bool(self._cancellation_mgr.is_cancelled)
