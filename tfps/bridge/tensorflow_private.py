@@ -201,14 +201,14 @@ def current_graph() -> Any:
     return ops.get_default_graph()
 
 
-def keep_with_graph(value: Any) -> None:
-    """Keep an object alive as long as the function that is being traced."""
-    ops.get_default_graph().add_to_collection("tfps_kept", value)
+def keep_with_graph(value: Any, name: str = "tfps_kept") -> None:
+    """Keep an object, under a name, as long as the function that is being traced."""
+    ops.get_default_graph().add_to_collection(name, value)
 
 
-def get_kept_with_graph(graph: Any) -> list[Any]:
-    """Return the objects that `keep_with_graph` attached to a function's graph."""
-    return list(graph.get_collection("tfps_kept"))
+def get_kept_with_graph(graph: Any, name: str = "tfps_kept") -> list[Any]:
+    """Return the objects that `keep_with_graph` attached to a function's graph under a name."""
+    return list(graph.get_collection(name))
 
 
 def run_independently(operation: Any) -> None:
@@ -249,29 +249,6 @@ def schedule_callable(coordinator: Any, function: Callable[[], Any]) -> Any:
     run on, nor react when it dies.
     """
     return coordinator._cluster.schedule(function, args=None, kwargs=None)
-
-
-@contextlib.contextmanager
-def scheduling_scope(strategy: Any) -> Iterator[None]:
-    """Trace a function in the context in which TensorFlow's `schedule` traces it."""
-    with strategy.scope():
-        strategy.extended._being_scheduled = True
-        try:
-            yield
-        finally:
-            strategy.extended._being_scheduled = False
-
-
-def get_trace_context() -> tuple[Any, ...] | None:
-    """Return what decides, besides arguments, which trace of a function this thread takes.
-
-    None while another function is traced, where no two contexts are known to be equal.
-    """
-    if not tf.executing_eagerly():
-        return None
-    strategy, is_outer = tf.distribute.get_strategy(), tf.distribute.in_cross_replica_context()
-    saves = save_context.in_save_context()
-    return context.context().device_name, id(strategy), is_outer, saves
 
 
 def make_cancelable(coordinator: Any, concrete_function: Any) -> Callable[..., Any]:

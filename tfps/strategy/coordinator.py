@@ -20,15 +20,17 @@ from tfps.bridge.closures.closure_membership import ClosureMembership
 from tfps.bridge.closures.closure_queue import ClosureQueue
 from tfps.bridge.closures.connection import early_device_error, names_early_device
 from tfps.bridge.closures.failure_handler import FailureHandler
-from tfps.bridge.closures.step_closure import ClosureTemplate, StepClosure
+from tfps.bridge.closures.run_plan import RunLimits
+from tfps.bridge.closures.step_closure import StepClosure, StepKind
 from tfps.bridge.closures.worker_return import (
     call_on_worker_return,
     drain_while_workers_return,
 )
 from tfps.bridge.keras_patches import filter_traceback_lines
 from tfps.bridge.step_scope import raise_recorded_errors, record_tfps_errors
-from tfps.consistency.modes import lets_workers_wait
+from tfps.consistency.modes import Asynchronous, lets_workers_wait
 from tfps.runtime.compile.packed_function import PackedStrategy, trace_packed
+from tfps.runtime.compile.step_runs import trace_in_background
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import read_servers_error, shorten_message
 from tfps.terminal import announce
@@ -99,6 +101,9 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             membership = runtime.membership
             drain_while_workers_return(self, runtime.membership.drain)
         queue.set_membership(membership)
+        queue.workers = runtime.workers
+        if isinstance(strategy.consistency, Asynchronous):
+            queue.run_limits = RunLimits()
         strategy_ref = weakref.ref(strategy)
 
         def on_worker_return(worker: int) -> None:
@@ -149,10 +154,14 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
             fn
         )  # `fn` may be referred to by nothing else, and is traced below
         queue: ClosureQueue = private.get_closure_queue(self)
-        closure = packed.make_closure(args or (), kwargs or {}, queue.cancellation_manager)
+        manager, runtime = queue.cancellation_manager, self.strategy.runtime
+        closure = packed.make_closure(
+            args or (), kwargs or {}, strategy=self.strategy, manager=manager
+        )
         result = closure.build_output_remote_value()
         queue.put(closure)
-        runtime = self.strategy.runtime
+        if queue.is_run_due(closure):
+            trace_in_background(closure, runtime=runtime, limits=queue.run_limits)
         runtime.fallback_steps += packed.is_fallback
         name = getattr(fn, "__name__", "a scheduled function")
         runtime.traces[name] = packed.function.experimental_get_tracing_count()
@@ -213,8 +222,9 @@ class _PackedFunction:
     def __init__(self, get_function: Callable[[], Any], strategy: PackedStrategy) -> None:
         self.layouts: int | None = None
         self.is_fallback = False
-        self._template: ClosureTemplate | None = None
-        self._strategy = strategy_ref = weakref.ref(strategy)
+        self._template: StepClosure | None = None
+        self._kinds: weakref.WeakKeyDictionary[Any, StepKind] = weakref.WeakKeyDictionary()
+        strategy_ref = weakref.ref(strategy)
 
         def packed(*args: Any, **kwargs: Any) -> Any:
             strategy = strategy_ref()
@@ -234,26 +244,22 @@ class _PackedFunction:
         self.function = tf.function(packed, autograph=False, reduce_retracing=reduces_retracing)
 
     def make_closure(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], manager: Any
+        self, args: Any, kwargs: Any, *, strategy: PackedStrategy, manager: Any
     ) -> StepClosure:
         """Return a new closure: a copy if it would be equal to the last one.
 
         Args:
             args: the positional arguments.
             kwargs: the keyword arguments.
+            strategy: the strategy of the function.
             manager: cancels the closure.
         """
-        strategy = self._strategy()
-        assert strategy is not None
         strategy.runtime.refuse_if_closed()
-        if self._template is not None:
-            closure = self._template.copy(args, kwargs, manager=manager)
-            if closure is not None:
-                return closure
-        context = private.get_trace_context()
-        with private.scheduling_scope(strategy):
-            closure = StepClosure(self.function, manager, args, kwargs)
-        self._template = ClosureTemplate.create(closure, context)
+        closure = self._template and self._template.copy_if_equal(args, kwargs, manager=manager)
+        if closure is None:
+            closure = StepClosure(self.function, args, kwargs, strategy=strategy, manager=manager)
+            closure.kind = self._kinds.setdefault(closure.concrete, StepKind())
+            self._template = closure.copy_with(())
         return closure
 
 

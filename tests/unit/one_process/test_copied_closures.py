@@ -46,9 +46,9 @@ def loop(
 ) -> Loop:
     loop, build = Loop(make_strategy()), StepClosure.__init__
 
-    def counted(self: Any, *arguments: Any) -> None:
+    def counted(self: Any, *arguments: Any, **options: Any) -> None:
         loop.built += 1
-        build(self, *arguments)
+        build(self, *arguments, **options)
 
     monkeypatch.setattr(StepClosure, "__init__", counted)
     return loop

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closures.closure_counts import apply_counts
 from tfps.bridge.closures.closure_membership import ClosureMembership
 from tfps.bridge.closures.lives import LifeCounter
+from tfps.bridge.closures.run_plan import ONE_BY_ONE, RunLimits, pays
+from tfps.bridge.closures.step_closure import StepClosure
+from tfps.bridge.closures.step_run import StepRun, join_waiting
 
 # A program that schedules without a pause schedules its next closure within this time.
 LINGER_S = 0.1
@@ -27,6 +31,7 @@ class _Run:
     closure: Any
     recalled: bool = False  # another worker is to run it
     is_requeued: bool = False  # it is in the queue again; this run no longer counts
+    begin_s: float = field(default_factory=time.monotonic)
 
 
 class ClosureQueue(private.CoordinatedClosureQueue):
@@ -45,6 +50,9 @@ class ClosureQueue(private.CoordinatedClosureQueue):
     failed. `membership` is told which workers are busy. A member that finds the queue empty leaves
     immediately if a thread waits in `join`, since no closure will follow, otherwise after
     `LINGER_S`.
+
+    Closures that join each other, and wait behind each other, are taken as one `StepRun` within
+    `run_limits`; ``workers`` share the queue.
     """
 
     def __init__(self) -> None:
@@ -61,6 +69,8 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         self._is_held = False
         self.is_closed = False  # the results of closures that end after that are dropped
         self._life_counter = LifeCounter()
+        self.run_limits: RunLimits = ONE_BY_ONE
+        self.workers = 1
         self.started_count = 0  # the number of closures that workers have taken so far
         self.on_scheduled: Callable[[Any], None] = lambda _closure: None
         self.on_failure: Callable[[int], None] = lambda _worker: None
@@ -126,31 +136,65 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     def _take(self, worker: int) -> Any:
         closure = self._queue.get(block=False)
-        self._queue_free_slot_condition.notify()
+        waiting, share = self._queue.queue, self.workers - len(self._blocked_workers)
+        closure = join_waiting(closure, waiting, limits=self.run_limits, workers=share)
+        steps = len(closure.members) if isinstance(closure, StepRun) else 1
+        self._queue_free_slot_condition.notify(steps)
         self.inflight_closure_count += 1
-        self.started_count += 1
+        self.started_count += steps
         self._runs[worker] = _Run(closure)
         self._thread.worker = worker
         return closure
 
+    def is_run_due(self, closure: StepClosure) -> bool:
+        """Return whether it is time to find out if closures of a kind can run together."""
+        times, waiting = closure.kind.times, self._queue.qsize()
+        is_due = pays(self.run_limits, times, waiting=waiting, workers=self.workers)
+        return is_due and not closure.kind.is_considered
+
     def mark_finished(self) -> None:
-        with self._queue_lock:
-            run = self._runs.get(self._thread.worker)
+        run = self._get_own_run()
         if not self._was_recalled():
             if run is not None:
-                apply_counts(run.closure)
+                self._end(run)
             super().mark_finished()
+
+    def _get_own_run(self) -> _Run | None:
+        """Return the run of this worker's thread; None if it was scheduled for this worker only."""
+        with self._queue_lock:
+            return self._runs.get(self._thread.worker)
+
+    def _end(self, run: _Run) -> None:
+        """Deliver the results of a closure that has ended, well or not."""
+        closure, steps = run.closure, 1
+        if isinstance(closure, StepRun):
+            rest = closure.settle()
+            with self._queue_lock:
+                self._put_first(rest)
+            closure, steps = closure.members[0], closure.done
+        else:
+            apply_counts(closure)
+        if isinstance(closure, StepClosure):
+            closure.kind.times.record(steps=steps, seconds=time.monotonic() - run.begin_s)
+
+    def _put_first(self, closures: Sequence[Any]) -> None:
+        self._queue.queue.extendleft(reversed(closures))
+        self._closures_queued_condition.notify(len(closures))
 
     def mark_failed(self, e: Exception) -> None:
         self.membership.on_error(self._thread.worker)  # first: others may wait for this worker
+        run = self._get_own_run()
         if not self._was_recalled():
+            if run is not None and isinstance(run.closure, StepRun):
+                self._end(run)
             super().mark_failed(e)
 
     def put_back(self, closure: Any) -> None:
         self.membership.on_error(self._thread.worker)
         self.on_failure(self._thread.worker)
         if not self._was_recalled():
-            super().put_back(closure)
+            with self._queue_lock:
+                self._requeue(_Run(closure))
 
     def wait(self, timeout: float | None = None) -> Any:
         with self._queue_lock:
@@ -204,6 +248,8 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         run.is_requeued = True
         if self._error:
             run.closure.mark_cancelled()
+        elif isinstance(run.closure, StepRun):
+            self._put_first(run.closure.separate())
         else:
             self._queue_free_slot_condition.wait_for(lambda: not self._queue.full())
             self._queue.put(run.closure, block=False)
@@ -283,9 +329,8 @@ class ClosureQueue(private.CoordinatedClosureQueue):
 
     def is_recalled(self) -> bool:
         """Return, on a worker's thread, whether the closure that it runs was recalled."""
-        with self._queue_lock:
-            run = self._runs.get(self._thread.worker)  # None: it was scheduled for this worker only
-            return run is not None and run.recalled
+        run = self._get_own_run()
+        return run is not None and run.recalled
 
     def requeue_recalled(self, worker: int) -> None:
         """Put the closure that was recalled from this worker back into the queue."""

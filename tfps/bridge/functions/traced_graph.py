@@ -45,6 +45,16 @@ def iter_operations(graph: Any) -> Iterator[Any]:
         yield from each.get_operations()
 
 
+def list_captures(concrete: Any) -> list[tuple[Any, Any]]:
+    """Return what a concrete function captures, in its order.
+
+    Each is (None, the tensor), or for a call-time capture (its key, a function that returns its
+    tensors for a call in the current graph).
+    """
+    tensors = [(None, tensor) for tensor in concrete.graph.external_captures]
+    return [*tensors, *concrete.graph.function_captures.by_ref_external.items()]
+
+
 def graphs_below(graph: Any) -> Iterator[Any]:
     """Yield the graph of a traced function and those of all functions traced inside it."""
     graphs, known = [graph], {id(graph)}

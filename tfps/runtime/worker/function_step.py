@@ -187,7 +187,10 @@ class FunctionStep(Step):
         self.residuals.prepare()
         self.calls_done.assign(tf.constant(0, tf.int64), read_value=False)
         for variable in self.program.metrics:
-            self.load_initial(variable, tf.identity(variable._value.read_value()))
+            # No device: in a run of several steps a worker's copy takes the variable's place.
+            native = variable._value
+            value = tf.raw_ops.ReadVariableOp(resource=native.handle, dtype=native.dtype)
+            self.load_initial(variable, tf.ensure_shape(value, native.shape))
         self._before = {id(v): tf.identity(self.copies.read(v)) for v in self._written}
         self._kept.begin()
 
