@@ -155,9 +155,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         )  # `fn` may be referred to by nothing else, and is traced below
         queue: ClosureQueue = private.get_closure_queue(self)
         manager, runtime = queue.cancellation_manager, self.strategy.runtime
-        closure = packed.make_closure(
-            args or (), kwargs or {}, strategy=self.strategy, manager=manager
-        )
+        closure = packed.make_closure(args, kwargs, strategy=self.strategy, manager=manager)
         result = closure.build_output_remote_value()
         queue.put(closure)
         if queue.is_run_due(closure):
@@ -255,6 +253,7 @@ class _PackedFunction:
             manager: cancels the closure.
         """
         strategy.runtime.refuse_if_closed()
+        args, kwargs = args or (), kwargs or {}
         closure = self._template and self._template.copy_if_equal(args, kwargs, manager=manager)
         if closure is None:
             closure = StepClosure(self.function, args, kwargs, strategy=strategy, manager=manager)

@@ -7,7 +7,6 @@ from collections import deque
 from dataclasses import dataclass
 
 LEAST_STEPS = 2  # a run of one step is a closure
-REMEMBERED = 8  # the first closure on each worker takes long; it is forgotten soon
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +71,7 @@ class StepTimes:
 
     def __init__(self) -> None:
         self.closures = 0
-        self._recent: deque[float] = deque(maxlen=REMEMBERED)
+        self._recent: deque[float] = deque(maxlen=8)  # the first one on a worker takes long
 
     def record(self, *, steps: int, seconds: float) -> None:
         """Record the duration of a closure, or of a run of several steps."""

@@ -90,7 +90,7 @@ class StepRun(private.Closure):
         return self._run_steps(*args)
 
     def _take(self, rows: np.ndarray[Any, Any]) -> None:
-        self.done = self.function.count_done(rows)
+        self.done = max(self.begin, self.function.count_done(rows))
         self._results = rows[self.begin : self.done]
 
     def _read_rows(self) -> np.ndarray[Any, Any]:
@@ -114,11 +114,9 @@ class StepRun(private.Closure):
     def _set_error(self, error: Exception) -> None:
         self._error = error
         try:
-            rows = NO_ROWS if self.rows is None else self._read_rows()
+            self._take(NO_ROWS if self.rows is None else self._read_rows())
         except tf.errors.OpError as unknown:  # the worker is gone as well
             logger.info("it is not known how far functions that have failed came: %s", unknown)
-        else:
-            self._take(rows)
 
     def _deliver(self) -> None:
         if len(self._results):
@@ -165,5 +163,4 @@ def join_waiting(first: Any, waiting: deque[Any], *, limits: RunLimits, workers:
     members = [first]
     while len(members) < steps and waiting and first.takes(waiting[0]):
         members.append(waiting.popleft())
-    longest_s = limits.longest_s
-    return StepRun(members, function=run, longest_s=longest_s) if len(members) > 1 else first
+    return StepRun(members, function=run, longest_s=limits.longest_s) if members[1:] else first

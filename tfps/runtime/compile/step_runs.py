@@ -73,11 +73,8 @@ def find_obstacle(closure: StepClosure) -> str:
     for key, captured in list_captures(closure.concrete):
         if key not in OWN_CAPTURES:
             return "it captures a value at each call"
-        if (
-            key is None
-            and captured.dtype in (tf.resource, tf.variant)
-            and id(captured) not in known
-        ):
+        is_resource = key is None and captured.dtype in (tf.resource, tf.variant)
+        if is_resource and id(captured) not in known:
             return "it uses a resource that does not know a step that comes again"
     for operation in iter_operations(graph):
         if operation.op_def.is_stateful and NOT_IN_RUNS.search(operation.type):
@@ -109,11 +106,9 @@ class TracedRun:
         for name, spec in zip(self._names, specs, strict=True):
             entries.append((name, spec.dtype.name, tuple(spec.shape)))
         self._layout = Layout.from_entries([(DONE, "uint8", ()), *entries])
-        step_bytes, workers = self._layout.size_bytes, runtime.workers
-        self.most_steps = limit_steps(
-            limits, step_bytes=step_bytes, workers=workers, cells=FUNCTION_CELLS
-        )
-        self._shape = tf.TensorShape([self.most_steps, step_bytes])
+        size, workers, cells = self._layout.size_bytes, runtime.workers, FUNCTION_CELLS
+        self.most_steps = limit_steps(limits, step_bytes=size, workers=workers, cells=cells)
+        self._shape = tf.TensorShape([self.most_steps, size])
         if self.most_steps >= LEAST_STEPS:
             signature = self._step.structured_input_signature[0]
             traced = tf.function(self._trace, autograph=False)
@@ -209,8 +204,12 @@ class _StepCaptures:
 
     def __init__(self, step: Any, program: Any, counts: FunctionCounts | None) -> None:
         self._counts = counts
-        self._copies = {id(v): _copy_variable(v._value) for v in program.metrics}
-        places = {id(v._value.handle): self._copies[id(v)].handle for v in program.metrics}
+        self._copies, places = dict[int, Any](), dict[int, tf.Tensor]()
+        for variable in program.metrics:
+            native = variable._value
+            copy = private.create_anonymous_variable(shape=native.shape, dtype=native.dtype)
+            copy.assign(native.read_value(), read_value=False)
+            self._copies[id(variable)], places[id(native.handle)] = copy, copy.handle
         size = 0 if counts is None else counts.layout.size_bytes
         self._payload = private.create_anonymous_variable(shape=[size], dtype=tf.uint8)
         self._tensors: list[Any] = []
@@ -233,9 +232,3 @@ class _StepCaptures:
         payload = self._payload.read_value()
         self._counts.change([self._copies[id(v)] for v in self._counts.variables], payload)
         return {COUNTS: payload}
-
-
-def _copy_variable(native: Any) -> Any:
-    copy = private.create_anonymous_variable(shape=native.shape, dtype=native.dtype)
-    copy.assign(native.read_value(), read_value=False)
-    return copy

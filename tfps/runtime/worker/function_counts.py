@@ -83,10 +83,7 @@ class FunctionCounts:
     def _assign(self) -> Any:
         natives = [variable._value for variable in self.variables]
 
-        @tf.function(
-            autograph=False,
-            input_signature=[tf.TensorSpec([None, self.layout.size_bytes], tf.uint8)],
-        )
+        @tf.function(autograph=False, reduce_retracing=True)  # the number of runs varies
         def assign(payloads: tf.Tensor) -> None:
             def change(run: tf.Tensor) -> tf.Tensor:
                 self.change(natives, payloads[run])
