@@ -183,7 +183,7 @@ class ClusterCoordinator(tf.distribute.coordinator.ClusterCoordinator):
         """
         if getattr(self.strategy, "_is_tfps_strategy", False):
             self.strategy.runtime.refuse_if_closed()
-        if isinstance(dataset_fn, tf.data.Dataset) or hasattr(dataset_fn, "structured_outputs"):
+        if not callable(dataset_fn) or hasattr(dataset_fn, "structured_outputs"):
             return super().create_per_worker_dataset(dataset_fn)
 
         @functools.wraps(dataset_fn, updated=())
