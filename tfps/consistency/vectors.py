@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
-
 
 class Vectors(Protocol):
     """The operations on int64 vectors that differ between NumPy and TensorFlow."""
@@ -21,19 +19,3 @@ class Vectors(Protocol):
 
     def largest(self, values: Any) -> Any:
         """Return the maximum, a scalar."""
-
-
-class ArrayVectors:
-    """The operations of `Vectors` for NumPy arrays."""
-
-    def where(self, condition: Any, if_true: Any, if_false: Any) -> Any:
-        return np.where(condition, if_true, if_false)
-
-    def sum(self, values: Any) -> Any:
-        return np.sum(values)
-
-    def smallest(self, values: Any) -> Any:
-        return np.min(values)
-
-    def largest(self, values: Any) -> Any:
-        return np.max(values)

@@ -8,10 +8,8 @@ import hypothesis.strategies as st
 import numpy as np
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.unit.consistency.array_vectors import VECTORS
 from tfps.consistency.clock import Clocks, decide
-from tfps.consistency.vectors import ArrayVectors
-
-VECTORS = ArrayVectors()
 
 
 def one(worker: int, workers: int) -> np.ndarray:

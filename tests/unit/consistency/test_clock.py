@@ -10,7 +10,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 
 from tests.scaled_examples import scaled_examples
-from tests.unit.consistency.gate_machine import VECTORS, GateMachine
+from tests.unit.consistency.array_vectors import VECTORS
+from tests.unit.consistency.gate_machine import GateMachine
 from tfps.consistency.clock import Clocks, decide
 from tfps.consistency.waiters import TensorVectors
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from tests.unit.consistency.gate_machine import VECTORS, one
+from tests.unit.consistency.array_vectors import VECTORS
+from tests.unit.consistency.gate_machine import one
 from tfps.consistency.clock import Clocks, decide
 
 JOIN, PUSH = "join", "push"

@@ -13,12 +13,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 
 from tests.scaled_examples import scaled_examples
+from tests.unit.consistency.array_vectors import VECTORS
 from tfps.consistency.ledger import MAX_CALLS, NEVER, NOTHING
 from tfps.consistency.rounds import RoundDecision, Rounds, decide
-from tfps.consistency.vectors import ArrayVectors
 from tfps.consistency.waiters import TensorVectors
-
-VECTORS = ArrayVectors()
 
 
 class SimulatedServer:
