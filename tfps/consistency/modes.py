@@ -94,13 +94,11 @@ def applies_each_gradient(mode: Any) -> bool:
     return isinstance(mode, (Asynchronous, BoundedStaleness))
 
 
-def whole_rounds(
-    steps: int | None, mode: Mode, *, alive: Callable[[], Sequence[bool]]
-) -> int | None:
+def whole_rounds(steps: int, mode: Mode, *, alive: Callable[[], Sequence[bool]]) -> int:
     """Return the least number of steps, at least ``steps``, after which a mode exchanges.
 
     Args:
-        steps: the steps of all workers; None, for no limit, is returned unchanged.
+        steps: the steps of all workers.
         mode: the mode; in modes with rounds, all live workers exchange together.
         alive: returns for each worker whether it takes part.
 
@@ -109,8 +107,6 @@ def whole_rounds(
     >>> whole_rounds(5, Synchronous(), alive=lambda: [True, False, True])
     6
     """
-    if steps is None:
-        return None
     together = period_steps_of(mode)
     if mode.backup_workers is not None:
         together *= max(1, sum(alive()))

@@ -28,12 +28,12 @@ from tfps.launch.launcher import ChiefProgram, launch
 from tfps.launch.parent import end_with_parent
 from tfps.launch.run import run_task
 from tfps.launch.script import print_error
-from tfps.launch.stop_signals import STOP_SIGNALS
 from tfps.observe.recorder import RECORD
 from tfps.recovery.events import EVENTS_FILE
 from tfps.recovery.restarts.task_supervisor import TaskSupervisor, get_supervisor
 from tfps.scheduler.client import join_cluster
 from tfps.scheduler.settings import has_cluster
+from tfps.stop_signals import STOP_SIGNALS
 from tfps.terminal import status
 from tfps.units import count_tasks, counted
 

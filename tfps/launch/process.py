@@ -19,7 +19,7 @@ import psutil
 from tfps.cluster.exit_status import name_of_status
 from tfps.errors import ClusterError
 from tfps.launch.noise_filter import LineSorter
-from tfps.launch.stop_signals import STOP_SIGNALS
+from tfps.stop_signals import STOP_SIGNALS
 
 POLL_INTERVAL_S = 0.005
 LAST_LINES = 20  # enough for a traceback, short enough for a terminal
@@ -165,7 +165,7 @@ def start_program(
         environment: all its environment variables.
         log_path: the file that its output is appended to, unless `streams` say otherwise.
         signals_wait: whether SIGINT and SIGTERM are blocked in it until it takes them
-            (`tfps.launch.stop_signals.unblock_signals`).
+            (`tfps.stop_signals.unblock_signals`).
         streams: ``stdin``, ``stdout``, ``stderr`` and ``pass_fds`` of `subprocess.Popen`; without
             them it reads nothing, writes to the log, and inherits no other file.
     """

@@ -27,12 +27,12 @@ from tfps.launch.output import share_terminal
 from tfps.launch.parent import end_with_parent
 from tfps.launch.script import exit_status_of, print_error, run_script
 from tfps.launch.serving import serve
-from tfps.launch.stop_signals import end_on_signals, unblock_signals
 from tfps.launch.supervisor_pipe import find_supervisor
 from tfps.observe.recorder import RECORD
 from tfps.recovery.fault_tolerance import FaultTolerance
 from tfps.scheduler.client import join_cluster
 from tfps.scheduler.settings import SCHEDULER, has_cluster
+from tfps.stop_signals import end_on_signals, unblock_signals
 from tfps.terminal import write_message
 from tfps.training.worker_use import NO_STEP_ON_A_WORKER, WORKER_USE
 

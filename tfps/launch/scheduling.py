@@ -14,10 +14,10 @@ from tfps.cluster.address import address_problem
 from tfps.cluster.timeout import CHIEF_TIMEOUT_S, DEFAULT_CHIEF_TIMEOUT_S
 from tfps.errors import ConfigError
 from tfps.launch.serving import ServiceEnd, end_at_once
-from tfps.launch.stop_signals import STOP_SIGNALS
 from tfps.package_versions import task_versions
 from tfps.scheduler.places import Places
 from tfps.scheduler.server import SchedulerServer
+from tfps.stop_signals import STOP_SIGNALS
 from tfps.transport.direct.secret import secret_from_environment
 from tfps.units import count_tasks
 

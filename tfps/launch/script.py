@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 
 from tfps.cluster.exit_status import status_of
-from tfps.launch.stop_signals import status_of_signal
+from tfps.stop_signals import status_of_signal
 from tfps.terminal import write_message
 
 _modules: list[ModuleType] = []  # a script's objects live until the process ends, as Python's do

@@ -33,11 +33,11 @@ from tfps.errors import ConfigError
 from tfps.launch.data_plane import start_data_plane
 from tfps.launch.log_folder import TaskLog
 from tfps.launch.noise import install_noise_filter
-from tfps.launch.stop_signals import STOP_SIGNALS
 from tfps.launch.tensorflow_import import import_without_keras
 from tfps.observe.usage import measure_usage
 from tfps.package_versions import task_versions
 from tfps.scheduler.client import find_scheduler, join_cluster, present_cluster
+from tfps.stop_signals import STOP_SIGNALS
 from tfps.terminal import write_message
 from tfps.transport.tokens import USAGE
 

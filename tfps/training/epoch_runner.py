@@ -22,6 +22,7 @@ from tfps.training.input.one_batch import OneBatch
 from tfps.training.run.run_closure import advance_seeds, seeds_after_steps
 from tfps.training.run.ticket_run import TicketRun
 from tfps.training.step_compiler import StepCompiler, keras_step, stack_lists
+from tfps.training.stop_request import StopRequested
 from tfps.training.trainable_flags import TrainableFlags
 
 
@@ -75,32 +76,13 @@ class EpochRunner:
             raise StopIteration  # the data ended within the call before
         run = self._run
         assert run is not None
-        strategy = self._strategy
         try:
-            # With `stop_training` set before the epoch, Keras still runs one execution: no more.
-            stops = self._kind == "train" and self._model.stop_training
-            asked_steps = max(0, request.upto_steps - self._done_steps)
-            stop = self.hooks.next_stop(request.upto_steps, steps_per_call=self._steps_per_call())
-            must_wait = stop is not None and request.upto_steps >= stop
-            rest = None if stop is None else max(0, stop - self._done_steps)
-            limit = whole_rounds(rest, strategy.consistency, alive=strategy.alive_workers)
-            run.run_to(asked_steps if stops and not must_wait else limit)
-            self._state.run, self._state.epoch_runner = run, self
-            self._state.rates[self._kind] = run.rate
-            if run.changes_variables:
-                self._state.traffic = run.traffic
-                self._state.staleness_before = run.staleness_before
-            if isinstance(request.source, ResidentArrays):
-                request.source.orders.draw_ahead()  # while the workers compute
-            steps = limit if must_wait and limit else asked_steps
-            reached = run.wait_for(steps, on_sample=self._show_progress, wait=self._wait)
-            reached = reached or run.completed >= asked_steps
-            if not reached and request.source.failure is not None:
-                source = request.source
-                shorten_message(
-                    source.failure, source.input_graphs, place="in the input, on the chief,"
-                )
-                raise source.failure from None
+            try:
+                asked_steps, must_wait, reached = self._wait_for_call(request, run)
+            except StopRequested:
+                run.finish_rounds(self._round_up)
+                self._state.stop_request.save_and_end()
+                raise
         except BaseException as error:
             self._abandon(run, error)
             raise
@@ -114,6 +96,45 @@ class EpochRunner:
         else:
             self._update_logs()
         return self._logs
+
+    def _wait_for_call(self, request: TicketRunRequest, run: TicketRun) -> tuple[int, bool, bool]:
+        """Wait until the steps of a call are done.
+
+        Returns:
+            The steps of the run that the call asks for, whether workers are to wait after them,
+            and whether they were reached.
+        """
+        self._state.stop_request.check()
+        # With `stop_training` set before the epoch, Keras still runs one execution: no more.
+        stops = self._kind == "train" and self._model.stop_training
+        asked_steps = max(0, request.upto_steps - self._done_steps)
+        stop = self.hooks.next_stop(request.upto_steps, steps_per_call=self._steps_per_call())
+        must_wait = stop is not None and request.upto_steps >= stop
+        rest = None if stop is None else max(0, stop - self._done_steps)
+        limit = None if rest is None else self._round_up(rest)
+        run.run_to(asked_steps if stops and not must_wait else limit)
+        self._state.run, self._state.epoch_runner = run, self
+        self._state.rates[self._kind] = run.rate
+        if run.changes_variables:
+            self._state.traffic = run.traffic
+            self._state.staleness_before = run.staleness_before
+        if isinstance(request.source, ResidentArrays):
+            request.source.orders.draw_ahead()  # while the workers compute
+        steps = limit if must_wait and limit else asked_steps
+        reached = run.wait_for(steps, on_sample=self._show_progress, wait=self._wait)
+        reached = reached or run.completed >= asked_steps
+        if not reached and request.source.failure is not None:
+            source = request.source
+            shorten_message(
+                source.failure, source.input_graphs, place="in the input, on the chief,"
+            )
+            raise source.failure from None
+        return asked_steps, must_wait, reached
+
+    def _round_up(self, steps: int) -> int:
+        """Return the number of steps at which the round of a step ends."""
+        strategy = self._strategy
+        return whole_rounds(steps, strategy.consistency, alive=strategy.alive_workers)
 
     def _end_without_batch(self, run: TicketRun) -> dict[str, Any]:
         """Raise StopIteration; but return results if the data end where the epoch goes on."""
@@ -268,6 +289,7 @@ class EpochRunner:
 
     def _wait(self, seconds: float) -> None:
         """Wait until no closure runs, and let another thread use the workers meanwhile."""
+        self._state.stop_request.check()
         strategy, run = self._strategy, self._run
         with strategy.runtime.turn.lend(lambda: self._state.run is run):
             private.get_closure_queue(strategy.coordinator).wait_until_idle(seconds)

@@ -18,7 +18,7 @@ from tfps.checkpoint.callback import Checkpoint, find_wrong_counts
 from tfps.checkpoint.manager import CheckpointManager
 from tfps.checkpoint.names import named_variables
 from tfps.checkpoint.retention import KeepLatest
-from tfps.errors import CheckpointError, ConfigError, UnsupportedError, refuse
+from tfps.errors import CheckpointError, CheckpointNotSaved, ConfigError, UnsupportedError, refuse
 from tfps.folder import make_folder
 from tfps.training.callback_states import CallbackStates
 from tfps.training.epoch_runner import EpochRunner
@@ -40,6 +40,9 @@ class Resume(Checkpoint):
     ``set_state(state)``. Arrays, `tf.data` datasets and `PyDataset` go on at the step; the epoch
     begins anew with generators, dataset functions, `tfps.ShardedDataset`, and datasets that must
     be read on the chief and shuffle without a seed.
+
+    Ctrl-C and SIGTERM save at once, and then end `fit` as usual; a second signal, or 25 s after
+    SIGTERM, end it without a save. Handlers that a program has set itself stay.
 
     A save takes a snapshot as `tfps.CheckpointManager` does, in the background. If it fails,
     training goes on and it is tried again, as with `tfps.callbacks.Checkpoint`.
@@ -231,7 +234,21 @@ class Resume(Checkpoint):
         if is_new:
             self._raise_and_count(lambda: self._save(logs))
         super().on_train_end(logs)
+        self.model._distribute_strategy.run_state.stop_request.save_and_end()
         self._manager.on_rest = dict
+
+    def save_now(self) -> None:
+        """Save before a signal ends `fit`, and say how it goes on."""
+        steps = self._read_progress().steps
+        self._steps = self._begun_steps + steps
+        try:
+            self._manager.wait()
+            self._save(None, background=False)
+        except CheckpointNotSaved as error:
+            io_utils.print_msg(f"Resume: the steps since the last checkpoint are lost: {error}")
+        else:
+            where = f"epoch {self._epoch + 1}, after {steps} of its steps"
+            io_utils.print_msg(f"Resume: saved in {where}; the same command goes on there")
 
     def _collect(self) -> Mapping[str, Any]:
         """Return the state to save, while no worker takes part."""

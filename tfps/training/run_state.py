@@ -18,6 +18,7 @@ from tfps.training.report.progress import ClusterProgbar
 from tfps.training.report.step_rate import StepRate
 from tfps.training.report.traffic_rate import TrafficRate
 from tfps.training.run.ticket_run import TicketRun
+from tfps.training.stop_request import StopRequest
 from tfps.training.worker_use import WORKER_USE
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class RunState:
         traffic: of the newest run that trains.
         staleness_before: the job's staleness counts before that run.
         resume: the callback of a `fit` that has not made its input yet; None: it has none.
+        stop_request: asks a `fit` that can be resumed to save and to end.
         recovery: brings lost servers back; None: the loss of one ends the training.
         describe_pace: says for the progress line how the workers do.
         describe_slow_worker: says for the line that ends an epoch which worker is slow.
@@ -96,9 +98,22 @@ class RunState:
         self.traffic: TrafficRate | None = None
         self.staleness_before: dict[int, int] = {}
         self.resume: Resume | None = None
+        self.stop_request = StopRequest()
         self.recovery: Recovery | None = None
         self.describe_pace: Callable[[], str] = str
         self.describe_slow_worker: Callable[[], str] = str
+
+    @contextlib.contextmanager
+    def ending_in_order(self) -> Iterator[None]:
+        """Let a signal ask a `fit` to save, while the context is open, if it can be resumed."""
+        if self.resume is None:
+            yield
+            return
+        with StopRequest(self.resume.save_now) as self.stop_request:
+            try:
+                yield
+            finally:
+                self.stop_request = StopRequest()
 
     @property
     def last_run(self) -> TicketRun | None:

@@ -149,7 +149,8 @@ class Trainer:
         with turn.hold(), MethodsInUse.from_model(model).running(model, kind, turn):
             outer = strategy.run_state.epoch_runner
             try:
-                yield
+                with strategy.run_state.ending_in_order():
+                    yield
             except BaseException as error:
                 strategy.run_state.progress = None
                 epoch_runner = strategy.run_state.epoch_runner

@@ -244,6 +244,22 @@ class TicketRun(RunProgress):
                 f"{self.known_completed} completed steps"
             )
 
+    def finish_rounds(self, round_up: Callable[[int], int]) -> None:
+        """Let workers end the steps that they have begun, up to the end of a round, and drain.
+
+        Args:
+            round_up: returns the number of steps at which the round of a step ends.
+        """
+        steps, layout = 0, self._runtime.ticket_server.layout
+        period_steps = self.compiled.program.schedule.period_steps
+        while steps < (begun := (int(self.cells[layout.NEXT]) - self.first) * period_steps):
+            steps = round_up(begun)
+            self.run_to(steps)
+            self.sample()
+        self.wait_for(steps, on_sample=self._on_sample)
+        self.drain()
+        self.apply_returned_tickets()
+
     def drain_for_another_run(self) -> None:
         """Drain for another run; the next `run_to` continues where this run has stopped."""
         self.drain()

@@ -15,7 +15,7 @@ GRACE_S = 0.2
 SHOW_CURSOR = "\x1b[?25h"
 BEGIN = """
 import ctypes, os, sys, threading, time
-from tfps.launch.stop_signals import end_on_signals
+from tfps.stop_signals import end_on_signals
 end_on_signals(
     grace_s=GRACE_S, before_exit=lambda status: os.write(1, f"last words {status}\\n".encode())
 )

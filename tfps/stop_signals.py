@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from tfps.terminal import SHOW_CURSOR, fresh_line, open_line
 
@@ -72,6 +72,12 @@ def status_of_signal() -> int | None:
     return _SignalReport.status
 
 
+def ends_in_order(handler: Any) -> bool:
+    """Return whether a signal's handler is the usual one: Python's, the system's, or ours."""
+    usual = (signal.default_int_handler, signal.SIG_DFL, _raise_for_signal)
+    return getattr(handler, "func", handler) in usual
+
+
 def unblock_signals() -> None:
     """Unblock the signals that came while this process was started, and later ones."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
@@ -93,7 +99,7 @@ class _SignalReport:
         _SignalReport.status = 128 + number
         if number == signal.SIGINT:
             open_line(True)  # which a terminal begins with ^C
-        _write_directly(f"{signal.Signals(number).name}: stopping (repeat to stop at once)")
+        write_directly(f"{signal.Signals(number).name}: stopping (repeat to stop at once)")
         self._written.set()
 
 
@@ -125,12 +131,12 @@ def _end_in_time(
     if next_signal(grace_s) is None:
         with tempfile.NamedTemporaryFile("w", prefix="tfps-stopped-", delete=False) as stacks:
             faulthandler.dump_traceback(stacks)
-        _write_directly(
+        write_directly(
             f"killed: still running {grace_s:g} s after {name}; see the stacks in {stacks.name}",
             is_last=True,
         )
     else:
-        _write_directly("stopped at once", is_last=True)
+        write_directly("stopped at once", is_last=True)
     status = 128 + number
     try:
         if before_exit is not None:
@@ -148,10 +154,13 @@ def _read_signal(reader: int, handlers: Sequence[object], *, timeout_s: float | 
     return None
 
 
-def _write_directly(text: str, *, is_last: bool = False) -> None:
+def write_directly(text: str, *, is_last: bool = False) -> None:
     """Write a message directly, since the main thread may hold the locks of Python's streams."""
     stream = sys.stderr  # has its own file number if a noise filter is installed
-    number, is_terminal = (stream.fileno(), stream.isatty()) if stream is not None else (2, False)
+    try:
+        number, is_terminal = stream.fileno(), stream.isatty()
+    except (AttributeError, OSError):  # there is none, or it is that of a notebook
+        number, is_terminal = 2, False
     begins = fresh_line() if is_terminal else ""
     ends = SHOW_CURSOR if is_last and is_terminal else ""
     os.write(number, f"{begins}tfps: {text}\n{ends}".encode())

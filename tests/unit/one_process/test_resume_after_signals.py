@@ -1,0 +1,141 @@
+"""Ctrl-C and SIGTERM with `tfps.callbacks.Resume`: `fit` saves, and goes on there later."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import tfps
+from tests.unit.one_process.test_resume import (
+    BATCH,
+    EPOCHS,
+    ONES,
+    X,
+    Y,
+    counting,
+    fit,
+    network,
+)
+
+pytestmark = pytest.mark.timeout(180)
+
+Make = Callable[..., tfps.ParameterServerStrategy]
+
+
+class Signal(keras.callbacks.Callback):
+    """Sends this process a signal at a hook, while workers go on."""
+
+    def __init__(self, hook: str, *, number: int = signal.SIGINT, times: int = 1) -> None:
+        super().__init__()
+        self.hook, self.number, self.times = hook, number, times
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._send("epoch begin")
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._send("validation")
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._send("end")
+
+    def _send(self, hook: str) -> None:
+        if hook == self.hook:
+            for _ in range(self.times):
+                signal.raise_signal(self.number)
+
+
+@contextmanager
+def sent_after(strategy: Any, updates: int) -> Iterator[None]:
+    """Send SIGINT after a number of updates, whatever this process does then."""
+
+    def send() -> None:
+        limit_s = time.monotonic() + 60
+        while min(strategy.stats().versions, default=0) < updates and time.monotonic() < limit_s:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def later(folder: Path) -> tfps.callbacks.Resume:
+    return tfps.callbacks.Resume(folder, every_s=3600.0)
+
+
+@pytest.mark.quick("asynchronous-7", "rounds-60")
+@pytest.mark.parametrize("updates", [7, 60])
+@pytest.mark.parametrize("mode", [None, tfps.Synchronous()], ids=["asynchronous", "rounds"])
+def test_each_example_is_used_once_by_workers_that_do_not_wait(
+    make_strategy: Make, tmp_path: Path, mode: Any, updates: int
+) -> None:
+    data = {"x": np.arange(len(ONES)), "y": ONES, "batch_size": 1}
+    strategy = make_strategy(mode)
+    model = counting(strategy)
+    with sent_after(strategy, updates), pytest.raises(KeyboardInterrupt):
+        fit(model, later(tmp_path), **data)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    again = counting(make_strategy(mode))
+    history = fit(again, later(tmp_path), **data)
+    together = 1 if mode is None else 2  # workers, of which an update is the mean
+    np.testing.assert_allclose(again.get_weights()[0], EPOCHS * BATCH / together, rtol=1e-6)
+    assert int(again.optimizer.iterations.numpy()) == EPOCHS * len(ONES) / together
+    assert history.epoch == list(range(EPOCHS))
+
+
+@pytest.mark.quick("validation-*")
+@pytest.mark.parametrize(
+    ("hook", "saved"), [("epoch begin", "epoch 1, after 0"), ("validation", "epoch 1, after 12")]
+)
+def test_a_signal_in_a_hook(
+    make_strategy: Make,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    hook: str,
+    saved: str,
+) -> None:
+    strategy = make_strategy()
+    with pytest.raises(KeyboardInterrupt):
+        fit(network(strategy), Signal(hook), later(tmp_path), validation_data=(X, Y))
+    assert saved in capsys.readouterr().out
+    model = network(make_strategy())
+    history = fit(model, later(tmp_path), validation_data=(X, Y))
+    assert len(history.history["val_loss"]) == len(history.history["loss"]) == EPOCHS
+
+
+def test_a_signal_after_the_last_step(make_strategy: Make, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fit(network(make_strategy()), Signal("end"), later(tmp_path))
+    model = network(make_strategy())
+    assert fit(model, later(tmp_path)).epoch == list(range(EPOCHS))
+
+
+def test_a_second_signal_ends_it_without_a_save(make_strategy: Make, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        fit(network(make_strategy()), Signal("epoch begin", times=2), later(tmp_path))
+    assert not list(tmp_path.glob("checkpoint-*"))
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_handlers_of_the_program_stay(make_strategy: Make, tmp_path: Path) -> None:
+    received: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: received.append(number))
+    try:
+        sender = Signal("epoch begin", number=signal.SIGTERM)
+        fit(network(make_strategy()), sender, later(tmp_path))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert received == [signal.SIGTERM] * EPOCHS

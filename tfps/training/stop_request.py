@@ -1,0 +1,80 @@
+"""Lets `fit` save before Ctrl-C or SIGTERM ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from tfps.stop_signals import STOP_SIGNALS, ends_in_order, write_directly
+
+# From SIGTERM to the end: spot machines and Kubernetes kill after 30 s.
+GRACE_S = 25.0
+
+
+class StopRequested(BaseException):
+    """Raised on the main thread, where it waits for workers, when a signal asks `fit` to end."""
+
+
+class StopRequest:
+    """A signal that asks `fit` to save and to end, while the context is open.
+
+    The first SIGINT or SIGTERM is noted, for a moment at which no lock is held. `save_and_end`
+    saves then, and does what the signal did before the context: usually it raises
+    `KeyboardInterrupt`, or ends the process. A second signal does that at once, and so does the end
+    of ``GRACE_S`` after SIGTERM. Handlers that a program has set itself stay; on other threads than
+    the main one nothing happens.
+
+    Args:
+        save: saves; called on the thread that trains, while no worker takes part.
+    """
+
+    def __init__(self, save: Callable[[], None] | None = None) -> None:
+        self._save = save
+        self._number: int | None = None
+        self._before: dict[int, Any] = {}
+        self._limit = threading.Timer(GRACE_S, os.kill, (os.getpid(), signal.SIGTERM))
+
+    def __enter__(self) -> StopRequest:
+        if self._save is not None and threading.current_thread() is threading.main_thread():
+            for number in STOP_SIGNALS:
+                if ends_in_order(signal.getsignal(number)):
+                    self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._limit.cancel()
+        before, self._before = self._before, {}
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _frame: FrameType | None) -> None:
+        if self._number is not None:
+            self._pass_on(number)
+        else:
+            self._number = number
+            write_directly(
+                f"{signal.Signals(number).name}: fit saves and ends (repeat to stop at once)"
+            )
+            if number == signal.SIGTERM:
+                self._limit.start()
+
+    def _pass_on(self, number: int) -> None:
+        """Do what a signal did before the context, which ends here."""
+        self._number = None
+        self.__exit__()
+        signal.raise_signal(number)
+
+    def check(self) -> None:
+        """Raise if a signal has come."""
+        if self._number is not None:
+            raise StopRequested
+
+    def save_and_end(self) -> None:
+        """Save, and do what the signal did before the context; nothing without a signal."""
+        if self._number is not None and self._save is not None:
+            self._save()
+            self._pass_on(self._number)
