@@ -63,6 +63,7 @@ def _run(
         return command.wait(), command.output, command.errors
 
 
+@pytest.mark.quick("15-*")
 @pytest.mark.parametrize(
     ("number", "raised"),
     [(signal.SIGINT, "KeyboardInterrupt()"), (signal.SIGTERM, "SystemExit(143)")],
@@ -74,6 +75,7 @@ def test_what_ends_in_order_is_left_alone(number: signal.Signals, raised: str) -
     assert errors == f"tfps: {number.name}: stopping (repeat to stop at once)\n"
 
 
+@pytest.mark.quick("2-in a lock")
 @pytest.mark.parametrize("code", [IN_A_LOCK, IN_C], ids=["in a lock", "in C"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_what_hangs_is_ended(code: str, number: signal.Signals) -> None:
@@ -91,6 +93,7 @@ def test_what_hangs_is_ended(code: str, number: signal.Signals) -> None:
     stacks.unlink()
 
 
+@pytest.mark.rare
 def test_a_signal_that_the_program_takes_over_is_its_own() -> None:
     code = """
 import signal
@@ -128,12 +131,14 @@ finally:
 """
 
 
+@pytest.mark.rare
 def test_a_message_begins_on_a_line_of_its_own() -> None:
     status, output, _ = _run(IN_A_BAR, signal.SIGTERM, grace_s=30, ready="drawn")
     assert status == 143
     assert r"b'\r\ntfps: SIGTERM: stopping (repeat to stop at once)\r\n'" in output
 
 
+@pytest.mark.rare
 def test_an_end_by_force_shows_the_cursor() -> None:
     code = IN_A_BAR.replace("sys.argv[1:]", "True")
     code = code.replace("os.set_blocking", "pass; os.set_blocking")

@@ -70,6 +70,7 @@ def test_shapes_that_do_not_fit(loop: Loop, caplog: pytest.LogCaptureFixture) ->
 
 
 # An operation beside a model is in test_steps.py.
+@pytest.mark.repeats
 @pytest.mark.quick("False")
 @pytest.mark.parametrize("uses_model", [True, False])
 def test_failing_operation(uses_model: bool, loop: Loop, caplog: pytest.LogCaptureFixture) -> None:

@@ -34,6 +34,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.rare
 @pytest.mark.quick("worker-tfps")
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("kind", ["worker", "ps"])

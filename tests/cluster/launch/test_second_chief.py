@@ -121,6 +121,7 @@ def second(local: LocalCluster, tmp_path: Path, job: str, transport: str, **chan
     return run_command(command, deadline_s=120, environment=environment)
 
 
+@pytest.mark.rare
 @pytest.mark.quick("auto-")
 @pytest.mark.parametrize(
     "options", [("auto", ""), ("auto", "night"), ("grpc", ""), ("grpc", "night")], ids="-".join

@@ -88,6 +88,7 @@ def test_a_slow_worker(
     assert "Synchronous(backup_workers=1)" in message
 
 
+@pytest.mark.repeats
 def test_a_loss_that_is_not_finite(
     cluster: Callable[..., LocalCluster], record: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

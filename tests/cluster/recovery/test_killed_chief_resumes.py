@@ -18,6 +18,7 @@ pytestmark = pytest.mark.timeout(280)
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@pytest.mark.slow
 def test_each_example_is_used_once(tmp_path: Path) -> None:
     after = STEPS + 15
     command = [sys.executable, "-m", "tests.cluster.recovery.resuming_job", str(tmp_path / "c")]

@@ -33,6 +33,7 @@ def strategy(
     strategy.close()
 
 
+@pytest.mark.repeats
 @pytest.mark.conformance
 def test_scheduled_steps_lose_no_update(strategy: tfps.ParameterServerStrategy) -> None:
     coordinator = tfps.ClusterCoordinator(strategy)

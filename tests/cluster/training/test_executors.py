@@ -75,6 +75,7 @@ def _model(
     return model
 
 
+@pytest.mark.rare
 @pytest.mark.quick("dense")
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_numbers_are_equal(
@@ -101,6 +102,7 @@ def test_numbers_are_equal(
         np.testing.assert_allclose(on_one_thread, on_pool, rtol=TOLERANCE, atol=TOLERANCE)
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(
     ("layers", "executor", "text"),
     [

@@ -47,6 +47,7 @@ LOOK_UPS = {
 }
 
 
+@pytest.mark.repeats
 @pytest.mark.quick("dense")
 @pytest.mark.parametrize("name", LOOK_UPS)
 def test_look_up(name: str, coordinator: tfps.ClusterCoordinator) -> None:

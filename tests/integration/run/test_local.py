@@ -351,6 +351,7 @@ time.sleep(100)
 """
 
 
+@pytest.mark.repeats
 def test_a_terminal_belongs_to_the_script_and_ctrl_c_is_one_line(script: Path) -> None:
     # One write each: without a buffer print() writes piece by piece, and a worker's line may come
     # between two of them.

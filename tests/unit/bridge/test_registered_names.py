@@ -61,6 +61,7 @@ def test_what_is_saved_has_the_present_name(earlier: str) -> None:
     assert keras.saving.get_registered_name(kind) == f"tfps>{EARLIER_NAMES[earlier]}"
 
 
+@pytest.mark.rare
 def test_a_schedule_loads_where_only_the_optimizers_are_imported(tmp_path: Path) -> None:
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     rate = ScaledLearningRate(0.1, base_batch_size=4, batch_size=8, warm_up_updates=3)

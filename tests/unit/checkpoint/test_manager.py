@@ -107,6 +107,7 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(tmp_path: Path) -> Non
     _assert_same(_state(other), before)
 
 
+@pytest.mark.rare
 def test_weights_alone_fit_another_optimizer_or_none(tmp_path: Path) -> None:
     model = _model()
     _fit(model)

@@ -145,6 +145,7 @@ def test_a_checkpoint_of_another_model(way: str, tmp_path: Path) -> None:
     assert len(str(caught.value)) < 600, "without the values of the weights"
 
 
+@pytest.mark.rare
 @pytest.mark.usefixtures("over")
 @pytest.mark.quick("keras")
 @pytest.mark.parametrize("way", ["model", "weights", "keras"])
@@ -210,6 +211,7 @@ def test_a_checkpoint_may_be_deleted_while_it_is_read(
     assert model.evaluate(TEST, verbose=0) == pytest.approx(expected[evaluated], abs=1e-6)
 
 
+@pytest.mark.rare
 def test_tensorboard_gets_one_curve_over_the_iterations(tmp_path: Path) -> None:
     trained = network()
     training = Training(trained, saver(trained, tmp_path / "checkpoints", "model"))

@@ -91,6 +91,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.quick("9")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_task_ends_with_its_parent(tmp_path: Path, number: int) -> None:
     arguments = [sys.executable, "-c", PARENT, str(tmp_path / "log")]

@@ -54,6 +54,7 @@ SCRIPTS = {
 }
 
 
+@pytest.mark.quick("traceback", "exit 3", "names")
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_same_as_python(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "scripts"
@@ -86,6 +87,7 @@ def test_an_exception_has_the_status_that_is_asked_for(tmp_path: Path) -> None:
 INTERRUPTED = "import os, signal, time\n{}\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)"
 
 
+@pytest.mark.quick("False-*")
 @pytest.mark.parametrize(("supervised", "said"), [(False, "tfps: SIGINT: stopped\n"), (True, "")])
 def test_ctrl_c_is_no_traceback(tmp_path: Path, supervised: bool, said: str) -> None:
     script = tmp_path / "train.py"
@@ -101,6 +103,7 @@ def test_ctrl_c_is_no_traceback(tmp_path: Path, supervised: bool, said: str) -> 
     assert (result.returncode, result.stdout, result.stderr) == (130, "", said)
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(
     ("code", "status"),
     [

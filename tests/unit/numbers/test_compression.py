@@ -263,6 +263,7 @@ def test_parameters_come_with_fewer_bytes(cluster: Clusters, plain: Trained, pul
     assert not any(np.array_equal(w, w.astype("float16")) for w in weights)
 
 
+@pytest.mark.quick("Quantize*")
 @pytest.mark.parametrize("pull", [Quantize(8), Delta(Quantize(8))], ids=repr)
 def test_momenta_of_workers_move_what_comes_with_fewer_bytes(cluster: Clusters, pull: Any) -> None:
     options: dict[str, Any] = {"epochs": 15, "workers": 2}

@@ -122,6 +122,7 @@ MODES: dict[str, Any] = {
 }
 
 
+@pytest.mark.repeats
 @pytest.mark.quick("loops in loops")
 @pytest.mark.parametrize("way", WAYS)
 def test_one_worker_draws_what_one_process_draws(

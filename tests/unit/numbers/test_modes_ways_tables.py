@@ -183,7 +183,6 @@ CASES = {
 @pytest.mark.quick(
     "asynchronous-fit-no table-clipped-rules",
     "local-fit-SparseUpdates-adam",
-    "bounded-functions-large table-sgd-whole",
     "local-fit-large table-adam-whole-too large",
     "local-fit-no table-averages",
     "warm-up-functions-no table-adam",

@@ -71,6 +71,7 @@ def test_one_worker_draws_what_one_process_draws(
     np.testing.assert_array_equal(met, met_in_fit(None, lambda: Random(DRAW[draw]))[0])
 
 
+@pytest.mark.repeats
 @pytest.mark.quick("2-normal-asynchronous")
 @pytest.mark.parametrize("mode", ["asynchronous", "synchronous"])
 @pytest.mark.parametrize("draw", DRAW)

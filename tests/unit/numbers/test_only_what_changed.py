@@ -116,6 +116,7 @@ class Assignment(keras.callbacks.Callback):
             kernel.assign(kernel * 0.5)
 
 
+@pytest.mark.rare
 @pytest.mark.quick("Asynchronous*")
 @pytest.mark.parametrize("mode", [tfps.Asynchronous(), tfps.Synchronous()], ids=str)
 def test_a_callback_that_assigns_one_is_seen_by_the_next_step(

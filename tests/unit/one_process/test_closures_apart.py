@@ -81,6 +81,7 @@ REASONS = {
 }
 
 
+@pytest.mark.quick("text", "variable_of_tensorflow")
 @pytest.mark.parametrize("name", REASONS)
 def test_functions_that_run_one_by_one(
     make_strategy: Callable[..., tfps.ParameterServerStrategy],
@@ -99,6 +100,7 @@ def test_functions_that_run_one_by_one(
         assert functions.weight.numpy() == COUNT
 
 
+@pytest.mark.rare
 def test_modes_in_which_closures_run_one_by_one(
     make_strategy: Callable[..., tfps.ParameterServerStrategy], monkeypatch: pytest.MonkeyPatch
 ) -> None:

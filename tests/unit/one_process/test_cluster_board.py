@@ -56,6 +56,7 @@ def test_each_epoch_has_its_numbers(make_strategy: Make, tmp_path: Path) -> None
     assert set(history.history) == {"loss", *scalars}
 
 
+@pytest.mark.rare
 def test_a_folder_that_cannot_be_written_is_said_once(
     make_strategy: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -71,6 +71,7 @@ def test_other_arguments_are_not_copied(loop: Loop) -> None:
     assert loop.built == 6
 
 
+@pytest.mark.rare
 def test_other_contexts_are_not_copied(loop: Loop) -> None:
     def schedule() -> None:
         loop.coordinator.schedule(loop.step, args=(one,))
@@ -86,6 +87,7 @@ def test_other_contexts_are_not_copied(loop: Loop) -> None:
     assert loop.weight.numpy() == 4.0
 
 
+@pytest.mark.rare
 def test_after_an_error_a_closure_is_built(loop: Loop) -> None:
     """A copy would be cancelled together with the closure that has failed."""
     wrong, one = tf.constant(-1.0), tf.constant(1.0)
@@ -97,6 +99,7 @@ def test_after_an_error_a_closure_is_built(loop: Loop) -> None:
     assert loop.built == 3
 
 
+@pytest.mark.rare
 def test_a_template_keeps_no_iterator(loop: Loop) -> None:
     iterator = loop.iterate()
     loop.coordinator.schedule(loop.step, args=(iterator,))
@@ -107,6 +110,7 @@ def test_a_template_keeps_no_iterator(loop: Loop) -> None:
     assert reference() is None
 
 
+@pytest.mark.rare
 def test_a_closed_strategy_refuses(
     make_strategy: Callable[..., tfps.ParameterServerStrategy],
 ) -> None:

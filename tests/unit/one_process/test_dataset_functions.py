@@ -99,6 +99,7 @@ class BusyWorker(keras.callbacks.Callback):
         self._queue.unblock_worker(1)
 
 
+@pytest.mark.rare
 def test_a_worker_that_was_busy_after_a_pause_uses_the_rest_of_its_data(
     make_strategy: Make,
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_worker_that_was_busy_after_a_pause_uses_the_rest_of_its_data(
     assert strategy.stats().updates_applied == 200
 
 
+@pytest.mark.rare
 def test_a_dataset_from_outside_of_the_function_is_refused(make_strategy: Make) -> None:
     strategy = make_strategy()
     with strategy.scope():

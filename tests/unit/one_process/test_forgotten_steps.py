@@ -20,6 +20,7 @@ STEPS = EXAMPLES // BATCH
 HOUR_S = 3600.0
 
 
+@pytest.mark.rare
 @pytest.mark.quick("the ticket server")
 @pytest.mark.parametrize("servers", [[0], [0, 1]], ids=["the ticket server", "all"])
 def test_steps_that_nobody_has_seen_are_taken_once_more(

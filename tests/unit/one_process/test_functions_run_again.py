@@ -152,6 +152,7 @@ CASES = {
 }
 
 
+@pytest.mark.repeats
 @pytest.mark.quick("in a loop")
 @pytest.mark.parametrize(
     ("mode", "in_loop", "counts", "repeated"),
@@ -170,6 +171,7 @@ def test_each_call_counts_once(
         assert loop.duplicates() == [again, again], dies_after
 
 
+@pytest.mark.rare
 @pytest.mark.quick("bounded")
 @pytest.mark.parametrize(
     ("mode", "servers"),
@@ -297,6 +299,7 @@ METRIC_MODES = {
 }
 
 
+@pytest.mark.repeats
 @pytest.mark.quick("asynchronous, evaluates")
 @pytest.mark.parametrize(
     ("mode", "trains"),

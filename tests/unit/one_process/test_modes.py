@@ -66,6 +66,7 @@ def test_fit_with_a_warm_up(fit_jobs: Jobs[FitJob]) -> None:
     assert job.examples == EXAMPLES
 
 
+@pytest.mark.repeats
 @pytest.mark.quick("asynchronous")
 @pytest.mark.parametrize(("mode", "calls"), EACH.values(), ids=EACH)
 def test_functions_apply_each_gradient_once(
@@ -84,6 +85,7 @@ def test_functions_in_rounds(function_jobs: Jobs[FunctionJob]) -> None:
     assert MEANS <= first <= STEPS
 
 
+@pytest.mark.repeats
 def test_functions_with_local_steps(function_jobs: Jobs[FunctionJob]) -> None:
     job = function_jobs(tfps.LocalSteps(2))
     assert all(MEANS <= count <= STEPS for count in job.counts)

@@ -74,6 +74,7 @@ def make() -> Iterator[Make]:
             strategy.close()
 
 
+@pytest.mark.rare
 @pytest.mark.quick("Asynchronous*")
 @pytest.mark.parametrize("mode", [tfps.Asynchronous(), tfps.BoundedStaleness(1)], ids=str)
 def test_training_goes_on_as_if_nothing_had_happened(make: Make, mode: Any) -> None:

@@ -69,7 +69,7 @@ def test_a_header_is_taken_apart_at_once(job: FitJob, kind: Kind) -> None:
     assert job.requests.operations(kind)["StridedSlice"] == 0
 
 
-@pytest.mark.quick("calls")
+@pytest.mark.rare
 def test_a_worker_looks_at_the_cells_of_others_alone(fit_job: Callable[..., FitJob]) -> None:
     """Entering a round reads the cells of the others, not a copy of the ledger."""
     job = fit_job(tfps.Synchronous(), calls=2)

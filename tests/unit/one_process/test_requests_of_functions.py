@@ -171,6 +171,7 @@ def test_rows_of_a_table_are_looked_up_by_their_ids(function_jobs: Jobs[Function
         assert after.bytes_pulled - before.bytes_pulled == 8
 
 
+@pytest.mark.repeats
 def test_a_bound_holds_up_the_fast(function_jobs: Jobs[FunctionJob]) -> None:
     job = function_jobs(tfps.BoundedStaleness(1))
     clocks = [job.begin(worker).clock for worker in range(2)]

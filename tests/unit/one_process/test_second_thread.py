@@ -141,6 +141,7 @@ def check_epochs(strategy: tfps.ParameterServerStrategy, act: str, folder: Path)
     assert 0 < history["loss"][1] < history["loss"][0]
 
 
+@pytest.mark.rare
 @pytest.mark.quick("evaluate")
 @pytest.mark.parametrize("act", ACTS)
 def test_an_epoch_goes_on_after_another_thread(

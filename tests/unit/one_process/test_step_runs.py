@@ -94,6 +94,7 @@ def test_values_and_state_are_those_of_single_closures(
     assert int(loops[1].optimizer.iterations.numpy()) == STEPS
 
 
+@pytest.mark.rare
 def test_only_held_values_are_kept(
     strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +107,7 @@ def test_only_held_values_are_kept(
     assert runs.sizes == [(10, 10)]
 
 
+@pytest.mark.rare
 def test_a_run_ends_in_time(
     strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +132,7 @@ def _outcomes(values: list[Any]) -> list[str]:
     return found
 
 
+@pytest.mark.rare
 def test_the_input_ends(
     strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +196,7 @@ def test_a_lost_message_repeats_one_step(
     assert sum(done for _, done in runs.sizes) == STEPS
 
 
+@pytest.mark.rare
 def test_a_lost_run_comes_back_one_by_one(
     strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def _fit(strategy: tfps.ParameterServerStrategy) -> Any:
     return strategy.stats()
 
 
+@pytest.mark.quick("BoundedStaleness")
 @pytest.mark.parametrize(
     "mode",
     [

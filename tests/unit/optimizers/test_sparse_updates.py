@@ -156,7 +156,7 @@ def _assert_close(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
         np.testing.assert_allclose(one, two, atol=1e-6)
 
 
-@pytest.mark.quick("*-alone", "SGD-*", "Adam-*")
+@pytest.mark.quick("Adam-*")
 @pytest.mark.parametrize("in_slab", [False, True], ids=["alone", "in a slab"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_rows_that_did_not_come_stay(name: str, in_slab: bool) -> None:
@@ -174,6 +174,7 @@ def test_without_it_all_rows_are_updated() -> None:
     _assert_close(_ServedTable(OPTIMIZERS["Adam"]()).train(), _dense(OPTIMIZERS["Adam"]()))
 
 
+@pytest.mark.quick("inside of LossScaleOptimizer")
 @pytest.mark.parametrize(
     "wrap",
     [

@@ -121,6 +121,7 @@ def test_too_stale_a_gradient_is_dropped(strategy: tfps.ParameterServerStrategy)
     assert int(optimizer.iterations.numpy()) == 2
 
 
+@pytest.mark.repeats
 def test_a_custom_loop_uses_it_like_any_optimizer(strategy: tfps.ParameterServerStrategy) -> None:
     coordinator = tfps.ClusterCoordinator(strategy)
     weight, optimizer = trained_by(strategy, lambda: StalenessAware(keras.optimizers.SGD(0.1)))

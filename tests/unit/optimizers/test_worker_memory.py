@@ -62,6 +62,7 @@ PAPERS: dict[str, tuple[Callable[[], Any], Any]] = {
 }
 
 
+@pytest.mark.quick("dana")
 @pytest.mark.parametrize("name", PAPERS)
 def test_pulls_and_pushes_of_workers(strategy: tfps.ParameterServerStrategy, name: str) -> None:
     """Any worker may run any of them; only a pull tells a worker the new values."""

@@ -98,7 +98,7 @@ def _around(wrap: Callable[[Any], Any], kind: type, config: dict[str, Any]) -> A
     return wrap(kind(**config))
 
 
-@pytest.mark.quick("*-alone", "plain-*")
+@pytest.mark.quick("scaled-alone", "plain-*")
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("options", OPTIONS)
 def test_of_one_worker_it_is_the_optimizer_of_keras(options: str, around: str) -> None:
@@ -156,6 +156,7 @@ def test_a_momentum_of_each_worker_and_the_first_is_the_slot() -> None:
         np.testing.assert_allclose(slot.numpy(), -RATE * gradient, rtol=1e-6)
 
 
+@pytest.mark.repeats
 @pytest.mark.quick("dana-*")
 @pytest.mark.parametrize("in_slabs", [False, True], ids=["apart", "slab"])
 @pytest.mark.parametrize("kind", KINDS)

@@ -286,6 +286,7 @@ def test_a_scheduler_that_is_not_there_yet_and_one_that_comes_back(
     assert [other.result(DEADLINE_S)["task"]["index"] for other in others] == [0, 0, 0]
 
 
+@pytest.mark.rare
 def test_a_scheduler_and_a_worker_die_together(
     join: Join, make_scheduler: MakeScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ def evaluated() -> keras.Model:
     return model
 
 
+@pytest.mark.rare
 def test_a_test_step_that_trains_and_assigns_by_a_metric(comparison: Comparison) -> None:
     comparison.run(
         evaluated,
@@ -117,6 +118,7 @@ MODES = [
 ]
 
 
+@pytest.mark.repeats
 @pytest.mark.quick("Asynchronous(*")
 @pytest.mark.parametrize("mode", MODES, ids=repr)
 def test_two_workers_count_every_call(cluster: Clusters, mode: Any) -> None:
@@ -203,6 +205,7 @@ def predicting() -> keras.Model:
     return model
 
 
+@pytest.mark.repeats
 def test_metrics_of_a_prediction(comparison: Comparison) -> None:
     def use(model: keras.Model) -> Numbers:
         rows = []

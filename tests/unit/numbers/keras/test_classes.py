@@ -62,7 +62,7 @@ def programs(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.quick("callbacks-CSVLogger", "layers-two_vectors", "metrics-signs")
+@pytest.mark.quick("layers-two_vectors")
 @pytest.mark.parametrize("group", groups(), ids=_name)
 def test_results_are_those_of_the_page(programs: Programs, group: list[Call]) -> None:
     rows = class_page.read_rows()[group[0].module]

@@ -113,6 +113,7 @@ def test_in_every_mode(cluster: Clusters, name: str, workers: int) -> None:
     strategy.close()
 
 
+@pytest.mark.rare
 def test_the_next_model_takes_the_place_of_a_dropped_one(
     strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def inputs_in_memory() -> int:
     return sum(issubclass(type(each), kinds) for each in gc.get_objects())
 
 
+@pytest.mark.quick("dataset")
 @pytest.mark.parametrize("name", INPUTS)
 def test_is_freed_without_the_collector(strategy: tfps.ParameterServerStrategy, name: str) -> None:
     with strategy.scope():

@@ -41,6 +41,7 @@ def made(strategy: tfps.ParameterServerStrategy) -> tuple[keras.Model, TraceCoun
     return model, counter
 
 
+@pytest.mark.rare
 def test_each_is_traced_once(strategy: tfps.ParameterServerStrategy) -> None:
     model, counter = made(strategy)
     with graphs_left_alone_by_the_collector():
@@ -53,6 +54,7 @@ def test_each_is_traced_once(strategy: tfps.ParameterServerStrategy) -> None:
     assert len(model.train_function.compiler.compiled) == 2
 
 
+@pytest.mark.rare
 def test_a_program_that_is_dropped_closes_its_channel(
     strategy: tfps.ParameterServerStrategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,10 +22,8 @@ from tests.unit.numbers.keras.keras_trainer import (
 MAIN = (
     "test_callbacks_can_update_state_at_batch_boundary",
     "test_fit_with_data_adapter_py_dataset_infinite",
-    "test_on_batch_methods_graph_fn",
     "test_predict_preserve_order_50_non_jit",
     "test_stop_loop_fit",
-    "test_trainer_with_raggeds_model",
 )
 
 

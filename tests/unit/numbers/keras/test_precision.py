@@ -35,6 +35,7 @@ def policy(request: pytest.FixtureRequest) -> Iterator[str]:
     keras.config.set_dtype_policy(before)
 
 
+@pytest.mark.rare
 @pytest.mark.quick("mixed_float16")
 @pytest.mark.parametrize(
     "policy",

@@ -130,6 +130,7 @@ class SetsRate(keras.callbacks.Callback):
             self._schedule.rate.assign_add(0.01)
 
 
+@pytest.mark.rare
 @pytest.mark.quick("False-True")
 @pytest.mark.parametrize("each_batch", [False, True])
 @pytest.mark.parametrize("made_inside", [True, False])
@@ -206,6 +207,7 @@ class Counting(ScheduleOfVariable):
         return self.rate * 1.0
 
 
+@pytest.mark.rare
 def test_what_a_server_cannot_have_is_refused(strategy: tfps.ParameterServerStrategy) -> None:
     """With the line; the process goes on with another model."""
     for kind, received, remedy in (

@@ -106,6 +106,7 @@ def test_two_traces_for_all_shapes(
     assert len(compilations) == 2
 
 
+@pytest.mark.rare
 def test_a_new_generator_needs_no_new_trace(
     comparison: Comparison, compilations: list[str]
 ) -> None:

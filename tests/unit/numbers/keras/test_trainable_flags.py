@@ -21,6 +21,7 @@ def nested() -> keras.Model:
     return keras.Sequential([keras.Input((8,)), base, layers.Dense(3)])
 
 
+@pytest.mark.rare
 @pytest.mark.quick("True")
 @pytest.mark.parametrize("before", [True, False])
 def test_flags_are_those_of_the_first_fit(

@@ -124,6 +124,7 @@ def logs_of_rows(model: keras.Model) -> list[dict[str, Any]]:
     return [{name: logs[name] for name in logs if name != "loss"} for logs in seen]
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.repeats)])
 def test_tensors_of_unknown_shape_and_structures_in_the_logs(
     cluster: Clusters, workers: int
@@ -145,6 +146,7 @@ UNEQUAL: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.quick("shapes")
 @pytest.mark.parametrize("name", UNEQUAL)
 def test_a_list_that_is_no_tensor_is_refused(
     strategy: tfps.ParameterServerStrategy, name: str
@@ -200,6 +202,7 @@ class CountingModel(keras.Model):
         return {**super().train_step(data), "steps": self.steps, "mean": mean}
 
 
+@pytest.mark.rare
 def test_a_variable_that_the_first_step_makes(comparison: Comparison) -> None:
     def make() -> keras.Model:
         inputs = keras.Input((8,))
@@ -246,6 +249,7 @@ def test_prediction_in_the_scope(strategy: tfps.ParameterServerStrategy, is_buil
     assert lie_on_servers(strategy, model.trainable_variables)
 
 
+@pytest.mark.repeats
 def test_prediction_of_a_dataset_function(strategy: tfps.ParameterServerStrategy) -> None:
     def rows(context: tf.distribute.InputContext) -> tf.data.Dataset:
         dataset = tf.data.Dataset.from_tensor_slices((X, LABELS)).batch(BATCH)

@@ -58,6 +58,7 @@ class Adversaries(keras.Model):
         return logs
 
 
+@pytest.mark.rare
 def test_networks_that_the_first_step_builds(comparison: Comparison) -> None:
     """A later model of the process trains as well."""
 

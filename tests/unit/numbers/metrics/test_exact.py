@@ -159,6 +159,7 @@ class Last(Largest):
         self.value.assign(keras.ops.max(y_pred))
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(
     "kind", [Hidden, pytest.param(Last, marks=pytest.mark.repeats)], ids=lambda kind: kind.__name__
 )

@@ -127,6 +127,7 @@ MODES: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(
     "mode", ["asynchronous", *(pytest.param(m, marks=pytest.mark.repeats) for m in list(MODES)[1:])]
 )

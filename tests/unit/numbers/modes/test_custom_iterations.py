@@ -88,6 +88,7 @@ def _results(make: Callable[[], Any], strategy: Any) -> tuple[np.ndarray, list[n
     return np.stack(seen), weights
 
 
+@pytest.mark.rare
 @pytest.mark.quick("looped-asynchronous")
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("way", ["looped", "unrolled"])

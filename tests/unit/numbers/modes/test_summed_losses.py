@@ -24,6 +24,7 @@ def _model(reduction: str, *, rate: float = 0.01) -> keras.Model:
     return model
 
 
+@pytest.mark.rare
 @pytest.mark.quick("2-synchronous-sum-1")
 @pytest.mark.parametrize(
     ("workers", "mode", "reduction", "warnings"),

@@ -36,6 +36,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if "synchronized" in r.getMessage()]
 
 
+@pytest.mark.rare
 @pytest.mark.quick("2-asynchronous")
 @pytest.mark.parametrize(
     ("workers", "mode"),
