@@ -131,7 +131,7 @@ def test_fit_loses_no_update(
     assert after.gradients_dropped == before.gradients_dropped
     assert _updates(after) - _updates(before) == STEPS
     assert after.fallback_steps == 0
-    for name in ("pull_seconds", "push_seconds", "update_seconds", "wait_seconds"):
+    for name in ("push_seconds", "update_seconds", "wait_seconds"):  # `fit` has no pull alone
         quantiles = getattr(after, name)
         assert 0 < quantiles.p50 <= quantiles.p99, name
     assert after.transports == ("grpc" if carrier == "grpc" else "direct",) * SERVERS

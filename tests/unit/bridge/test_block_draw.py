@@ -42,6 +42,7 @@ def _drawn(initializer: Any, rule: RowRule, *, block_bytes: int = 17 * 7 * 4) ->
 
 
 # Each way to draw.
+@pytest.mark.rare
 @pytest.mark.quick("constant", "uniform")
 @pytest.mark.parametrize("name", INITIALIZERS)
 def test_values_do_not_depend_on_the_division(name: str) -> None:

@@ -122,6 +122,7 @@ def test_a_model_that_is_built_by_its_first_batch(way: str, tmp_path: Path) -> N
     assert model.evaluate(TEST, verbose=0) == pytest.approx(trained.evaluate(TEST, verbose=0))
 
 
+@pytest.mark.rare
 @pytest.mark.usefixtures("over")
 def test_what_keras_leaves_out_of_a_checkpoint_is_named(tmp_path: Path) -> None:
     trained, model = Own(in_a_list=True), Own(in_a_list=True)

@@ -61,6 +61,7 @@ def saved_steps(
     return found
 
 
+@pytest.mark.rare
 def test_a_checkpoint_has_the_step_of_its_name(make_strategy: Make, tmp_path: Path) -> None:
     expected = {"1-25": 25, "1-50": 50, "2-15": 75, "2-40": 100}
     assert saved_steps(make_strategy(), tmp_path) == expected

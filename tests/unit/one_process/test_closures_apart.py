@@ -113,6 +113,7 @@ def test_modes_in_which_closures_run_one_by_one(
         assert not runs.sizes
 
 
+@pytest.mark.rare
 def test_other_functions_and_arguments_do_not_join(
     make_strategy: Callable[..., tfps.ParameterServerStrategy], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def test_copies_have_results_of_their_own(loop: Loop) -> None:
     assert loop.weight.numpy() == 10.0
 
 
+@pytest.mark.rare
 def test_other_arguments_are_not_copied(loop: Loop) -> None:
     one, iterators = tf.constant(1.0), [loop.iterate(), loop.iterate()]
     # Another tensor may have another shape; a number may be a constant of the trace.

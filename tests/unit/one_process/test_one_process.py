@@ -144,6 +144,7 @@ def test_an_error_on_a_worker_reaches_the_chief(make_strategy: Make) -> None:
         strategy.coordinator.join()
 
 
+@pytest.mark.rare
 def test_the_block_closes_its_strategies() -> None:
     with assert_no_leaks():
         with (

@@ -202,6 +202,7 @@ def test_an_older_incarnation_is_refused(function_jobs: Jobs[FunctionJob]) -> No
     job.end()
 
 
+@pytest.mark.rare
 def test_a_round_is_one_mean(function_jobs: Jobs[FunctionJob]) -> None:
     job = function_jobs(tfps.Synchronous())
     at, before = job.begin(0).version, job.weight(0)

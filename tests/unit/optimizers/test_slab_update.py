@@ -124,7 +124,7 @@ def test_a_class_of_ones_own_must_say_so_itself() -> None:
     assert not is_elementwise(UndeclaredSGD(0.1))
 
 
-# The numbers of every class are those of Keras below; how an update is masked differs by these.
+# Of one variable after the other, and with a norm of all of them.
 @pytest.mark.quick("amsgrad", "global_clipnorm")
 @pytest.mark.parametrize("name", MASKABLE)
 def test_a_masked_update_is_done_or_leaves_every_bit(

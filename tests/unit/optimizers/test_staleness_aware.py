@@ -41,6 +41,7 @@ def trained(optimizer: Any) -> list[np.ndarray]:
     return [*model.get_weights(), np.asarray(model.optimizer.learning_rate)]
 
 
+@pytest.mark.rare
 @pytest.mark.quick("Adam")
 @pytest.mark.parametrize("name", CLASSES)
 def test_on_one_machine_it_is_the_inner_optimizer(name: str) -> None:

@@ -107,6 +107,7 @@ def test_pulls_and_pushes_of_workers(strategy: tfps.ParameterServerStrategy, nam
         np.testing.assert_allclose(weight.numpy(), paper.weight, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.rare
 def test_the_coordinator_counts_as_worker_0(strategy: tfps.ParameterServerStrategy) -> None:
     weights, optimizer = _trained_by(strategy, lambda: DANA(RATE))
     papers = [LookAhead(weight.numpy().astype("float64")) for weight in weights]

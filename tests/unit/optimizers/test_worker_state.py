@@ -59,6 +59,7 @@ def test_a_known_order_of_pushes(in_slabs: bool) -> None:
         np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.rare
 @pytest.mark.quick("dana")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_push_of_a_part_of_a_slab(kind: str) -> None:

@@ -327,6 +327,7 @@ def test_a_scheduler_and_a_worker_die_together(
     assert chief.result(DEADLINE_S)["cluster"] == worker.result(DEADLINE_S)["cluster"]
 
 
+@pytest.mark.rare
 def test_a_newcomer_gets_the_place_of_a_task_that_hangs(
     join: Join, scheduler: _Scheduler, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

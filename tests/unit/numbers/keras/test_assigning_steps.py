@@ -151,6 +151,7 @@ def test_two_workers_refuse_a_test_step_that_assigns_by_a_metric(cluster: Cluste
     strategy.close()
 
 
+@pytest.mark.rare
 def test_functions_that_run_during_a_prediction_keep_their_counts(cluster: Clusters) -> None:
     strategy = tfps.ParameterServerStrategy(cluster(workers=2).cluster_resolver)
     coordinator = tfps.ClusterCoordinator(strategy)
@@ -217,6 +218,7 @@ def test_metrics_of_a_prediction(comparison: Comparison) -> None:
     comparison.run(predicting, use)
 
 
+@pytest.mark.rare
 def test_a_predict_step_that_trains_is_refused(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         model = predicting()

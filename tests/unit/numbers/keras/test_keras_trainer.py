@@ -21,7 +21,6 @@ from tests.unit.numbers.keras.keras_trainer import (
 # What `make test` runs; the others say the same of other arguments, or are about rare ones.
 MAIN = (
     "test_callbacks_can_update_state_at_batch_boundary",
-    "test_fit_with_data_adapter_py_dataset_infinite",
     "test_predict_preserve_order_50_non_jit",
     "test_stop_loop_fit",
 )

@@ -158,6 +158,7 @@ def test_one_worker_moves_as_one_process(
     strategy.close()
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(
     "mode",
     [

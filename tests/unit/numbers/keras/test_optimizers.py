@@ -36,6 +36,7 @@ def servers() -> int:
     return 2
 
 
+@pytest.mark.rare
 def test_optimizer_from_outside_the_scope_and_its_learning_rate(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:

@@ -127,6 +127,7 @@ def test_model_from_outside_the_scope_is_refused(
         fit(model)
 
 
+@pytest.mark.rare
 def test_a_scope_that_clear_session_ended_is_refused(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:

@@ -89,6 +89,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize(
     "use",
     [

@@ -110,6 +110,7 @@ class BrokenStep(Broken):
         return {"loss": self(data[0]).no_such_attribute}
 
 
+@pytest.mark.rare
 @pytest.mark.quick("BrokenStep")
 @pytest.mark.parametrize("kind", [Broken, BrokenStep])
 def test_a_mistake_leaves_nothing_behind(
