@@ -36,9 +36,21 @@ def _text(name: str) -> str:
 
 # By their text: importing all of them takes seconds, and this is read for every run of pytest.
 WITH_EXAMPLES = [name for name in MODULES if ">>> " in _text(name)]
+# These train; other tests show the same.
+LEFT_TO_TEST_ALL = {
+    "tfps.strategy.parameter_server",
+    "tfps.strategy.primitives.pull_and_push",
+    "tfps.training.resume",
+}
 
 
-@pytest.mark.parametrize("name", WITH_EXAMPLES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.repeats) if name in LEFT_TO_TEST_ALL else name
+        for name in WITH_EXAMPLES
+    ],
+)
 def test_examples(
     name: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

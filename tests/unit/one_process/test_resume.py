@@ -164,13 +164,17 @@ def fit_with_stop(
 @pytest.mark.quick("one*")
 @pytest.mark.parametrize("mode", [None, tfps.Synchronous()], ids=["one worker", "rounds"])
 def test_weights_and_history_are_those_of_a_run_that_never_stopped(
-    make_alone: Make, make_strategy: Make, tmp_path: Path, mode: Any
+    make_alone: Make,
+    make_strategy: Make,
+    tmp_path: Path,
+    mode: Any,
+    pytestconfig: pytest.Config,
 ) -> None:
     make = make_alone if mode is None else lambda: make_strategy(mode)
     plain = network(make())
     expected = fit(plain)
     chance = random.Random(1)
-    for trial in range(2):
+    for trial in range(1 if pytestconfig.getoption("quickly") else 2):
         folder = tmp_path / str(trial)
         stop = Stop(chance.randrange(EVERY + 1, EPOCHS * STEPS))
         fit_with_stop(lambda: network(make()), folder, stop)
@@ -190,6 +194,7 @@ def test_weights_and_history_are_those_of_a_run_that_never_stopped(
         assert seen.called == ["train", *itertools.chain(*hooks)]
 
 
+@pytest.mark.repeats
 @pytest.mark.quick("make_strategy-*")
 @pytest.mark.parametrize(
     ("before", "after"), [("make_strategy", "make_alone"), ("make_alone", "make_strategy")]
@@ -254,7 +259,7 @@ INPUTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.quick("dataset-22", "PyDataset-7")
+@pytest.mark.quick("dataset-22")
 @pytest.mark.parametrize("after", [7, 22])
 @pytest.mark.parametrize("name", INPUTS)
 def test_each_example_is_used_once(
@@ -293,6 +298,7 @@ def anew_inputs() -> dict[str, Any]:
     }
 
 
+@pytest.mark.rare
 @pytest.mark.quick("generator")
 @pytest.mark.parametrize("name", anew_inputs())
 def test_the_epoch_begins_anew(
@@ -309,6 +315,7 @@ def test_the_epoch_begins_anew(
     assert capsys.readouterr().out.count("; the epoch begins anew, since ") == 1
 
 
+@pytest.mark.rare
 @pytest.mark.quick("test")
 @pytest.mark.parametrize("hook", ["test", "epoch"])
 def test_a_stop_after_the_last_step_of_an_epoch(
@@ -413,6 +420,7 @@ def test_beside_fault_tolerance(make_strategy: Make, tmp_path: Path) -> None:
     assert all(manifest.state for manifest in manager.checkpoints)
 
 
+@pytest.mark.rare
 def test_time_says_when_it_saves(
     make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -519,6 +527,7 @@ def test_models_of_which_no_worker_knows(make_strategy: Make, tmp_path: Path) ->
         fit(plain, resume(tmp_path))
 
 
+@pytest.mark.rare
 def test_an_attribute_that_is_not_saved_is_named_once(
     make_strategy: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
