@@ -334,8 +334,10 @@ class EpochRunner:
             )
 
     def _step(self) -> Callable[[Any], Any]:
-        is_one_batch = self._request and isinstance(self._request.source, OneBatch)
-        return keras_step(self._model, self._kind, stacks=not is_one_batch)
+        if self._request is None or not isinstance(self._request.source, OneBatch):
+            return keras_step(self._model, self._kind, stacks=True)
+        step = keras_step(self._model, self._kind)
+        return lambda batch: step((*batch, None, None)[:3])  # all three, as in Keras
 
     def _update_logs(self) -> None:
         """Write metric totals into the model, and update the logs that Keras shows."""

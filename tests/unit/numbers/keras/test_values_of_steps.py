@@ -185,6 +185,31 @@ def test_a_list_that_is_no_tensor_is_refused(
     assert type(once["rows"]) is list
 
 
+def test_a_single_batch_has_all_three_parts(strategy: tfps.ParameterServerStrategy) -> None:
+    """Keras passes them, where `fit` leaves out what is None."""
+
+    class Unpacking(keras.Model):
+        def train_step(self, data: Any) -> dict[str, Any]:
+            x, y, weights = data
+            loss = self.compute_loss(x, y, self(x), weights)
+            return {"loss": loss, "weighted": weights is not None}
+
+        test_step = train_step
+
+    def run() -> list[Any]:
+        inputs = keras.Input((8,))
+        model = Unpacking(inputs, keras.layers.Dense(3, kernel_initializer="ones")(inputs))
+        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        batch = X[:BATCH], LABELS[:BATCH]
+        weights = np.ones(BATCH, "float32")
+        methods = (model.train_on_batch, model.test_on_batch)
+        return [m(*batch, w, return_dict=True) for m in methods for w in (None, weights)]
+
+    with strategy.scope():
+        found = run()
+    assert found == run()
+
+
 class CountingModel(keras.Model):
     """A model whose first step makes a variable."""
 
