@@ -18,6 +18,8 @@ from tfps.terminal import SHOW_CURSOR, fresh_line, open_line
 
 # Ending takes a second, or ten if lost servers must be detected. Kubernetes kills after 30.
 GRACE_S = 20.0
+# For a `fit` that saves first.
+SAVE_GRACE_S = 25.0
 REPORT_TIMEOUT_S = 1.0  # writing a line takes microseconds
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

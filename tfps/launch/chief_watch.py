@@ -18,10 +18,11 @@ from tfps.launch.output import write_message
 from tfps.launch.process import TaskProcess
 from tfps.launch.received_signals import ReceivedSignals
 from tfps.recovery.restarts.restart_policy import EndJob
+from tfps.stop_signals import SAVE_GRACE_S
 from tfps.terminal import SHOW_CURSOR, fresh_line, open_line
 
 POLL_INTERVAL_S = 0.1  # at the tasks; also how late the end of the chief is noticed
-GRACE_S = 10.0  # from the first signal to SIGKILL: time to write a last checkpoint
+GRACE_S = SAVE_GRACE_S + 5.0  # from the first signal to SIGKILL: time to save, and to end
 REPORT_GRACE_S = 30.0  # from a lost server to SIGKILL: time to notice, to report and to end
 
 

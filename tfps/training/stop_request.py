@@ -9,10 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from tfps.stop_signals import STOP_SIGNALS, ends_in_order, write_directly
-
-# From SIGTERM to the end: spot machines and Kubernetes kill after 30 s.
-GRACE_S = 25.0
+from tfps.stop_signals import SAVE_GRACE_S, STOP_SIGNALS, ends_in_order, write_directly
 
 
 class StopRequested(BaseException):
@@ -25,8 +22,8 @@ class StopRequest:
     The first SIGINT or SIGTERM is noted, for a moment at which no lock is held. `save_and_end`
     saves then, and does what the signal did before the context: usually it raises
     `KeyboardInterrupt`, or ends the process. A second signal does that at once, and so does the end
-    of ``GRACE_S`` after SIGTERM. Handlers that a program has set itself stay; on other threads than
-    the main one nothing happens.
+    of ``SAVE_GRACE_S`` after SIGTERM. Handlers that a program has set itself stay; on other threads
+    than the main one nothing happens.
 
     Args:
         save: saves; called on the thread that trains, while no worker takes part.
@@ -36,7 +33,7 @@ class StopRequest:
         self._save = save
         self._number: int | None = None
         self._before: dict[int, Any] = {}
-        self._limit = threading.Timer(GRACE_S, os.kill, (os.getpid(), signal.SIGTERM))
+        self._limit = threading.Timer(SAVE_GRACE_S, os.kill, (os.getpid(), signal.SIGTERM))
 
     def __enter__(self) -> StopRequest:
         if self._save is not None and threading.current_thread() is threading.main_thread():
