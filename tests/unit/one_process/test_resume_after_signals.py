@@ -6,8 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,22 +53,25 @@ class Signal(keras.callbacks.Callback):
                 signal.raise_signal(self.number)
 
 
-@contextmanager
-def sent_after(strategy: Any, updates: int) -> Iterator[None]:
-    """Send SIGINT after a number of updates, whatever this process does then."""
+class SentAfter(keras.callbacks.Callback):
+    """Sends SIGINT after a number of updates, whatever this process does; `fit` waits for that."""
 
-    def send() -> None:
+    def __init__(self, strategy: Any, updates: int) -> None:
+        super().__init__()
+        self.strategy, self.updates = strategy, updates
+        self.thread = threading.Thread(target=self._send)
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.thread.start()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.thread.join()
+
+    def _send(self) -> None:
         limit_s = time.monotonic() + 60
-        while min(strategy.stats().versions, default=0) < updates and time.monotonic() < limit_s:
+        while min(self.strategy.stats().versions) < self.updates and time.monotonic() < limit_s:
             time.sleep(0.02)
         os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
 
 
 def later(folder: Path) -> tfps.callbacks.Resume:
@@ -85,8 +87,8 @@ def test_each_example_is_used_once_by_workers_that_do_not_wait(
     data = {"x": np.arange(len(ONES)), "y": ONES, "batch_size": 1}
     strategy = make_strategy(mode)
     model = counting(strategy)
-    with sent_after(strategy, updates), pytest.raises(KeyboardInterrupt):
-        fit(model, later(tmp_path), **data)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, SentAfter(strategy, updates), later(tmp_path), **data)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     again = counting(make_strategy(mode))
     history = fit(again, later(tmp_path), **data)
