@@ -180,7 +180,8 @@ class Program:
 
     @property
     def output_items(self) -> int:
-        return sum(map(count_items, self.numeric_outputs))
+        """The number of items of a report's outputs: the ticket of the step is the first."""
+        return sum(map(count_items, self.numeric_outputs), 1) if self.numeric_outputs else 0
 
     def compute_logs(
         self, model: Any, reported: np.ndarray[Any, Any], serialized: Sequence[bytes], *, chief: str
@@ -196,7 +197,7 @@ class Program:
         outputs, results = self.outputs, self.results
         if not isinstance(outputs, dict) or results is None:
             return dict(model.get_metrics_result())
-        flat, values, offset = tf.nest.flatten(outputs), list[Any](), 0
+        flat, values, offset = tf.nest.flatten(outputs), list[Any](), 1  # after the ticket
         numeric = {id(spec) for spec in self.numeric_outputs}
         with private.placed_on(chief):
             known = dict(results.compute([v._value.read_value() for v in self.metrics]))

@@ -39,8 +39,9 @@ class Reports:
             combined = self._program.totals.combine(total, tensors[METRICS])
             self._metrics.assign(tf.where(counts, combined, total), read_value=False)
         if self._program.output_items:
-            newest = self._outputs.read_value()
-            self._outputs.assign(tf.where(counts, tensors[OUTPUTS], newest))
+            newest, outputs = self._outputs.read_value(), tensors[OUTPUTS]
+            is_newest = tf.logical_and(counts, outputs[0] >= newest[0])  # by their tickets
+            self._outputs.assign(tf.where(is_newest, outputs, newest))
 
     def write(self, metrics: Any, outputs: Any) -> None:
         """Write totals that were read before, on a restarted server."""

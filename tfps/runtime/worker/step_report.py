@@ -52,7 +52,7 @@ def step_report(
         if any(spec is reported for reported in program.numeric_outputs)
     ]
     metrics = program.totals.combine_devices(reports, shares)
-    report = {METRICS: metrics, OUTPUTS: flatten_values(flat)}
+    report = {METRICS: metrics, OUTPUTS: flatten_values([ticket, *flat] if flat else [])}
     if program.serialized_outputs:
         others = [tf.nest.flatten(outputs)[position] for position in program.serialized_outputs]
         parts = map(tf.io.serialize_tensor, tf.nest.flatten(others, expand_composites=True))

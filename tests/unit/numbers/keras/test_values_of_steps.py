@@ -28,6 +28,7 @@ from tfps.errors import UnsupportedError
 
 pytestmark = pytest.mark.timeout(180)
 
+STEPS = 8
 ADDRESS = re.compile(r" at 0x\w+")
 
 
@@ -137,6 +138,32 @@ def test_tensors_of_unknown_shape_and_structures_in_the_logs(
     assert len(expected[0]) == 13
     # Types, dtypes and values; older versions of TensorFlow show slices by their address.
     assert ADDRESS.sub("", repr(found)) == ADDRESS.sub("", repr(expected))
+
+
+class LateStep(keras.Model):
+    """A model whose step on the last batch but one ends late; it returns the first feature."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        first = data[0][0, 0]
+        end_s = tf.timestamp() + tf.where(first == STEPS - 2, tf.constant(0.5, tf.float64), 0)
+        tf.while_loop(lambda _: tf.timestamp() < end_s, lambda i: [i + 1], [0])
+        return {
+            **super().train_step(data),
+            "number": first,
+            "text": tf.strings.as_string(data[0][:, 0]),
+        }
+
+
+def test_all_values_in_the_logs_are_of_the_last_batch(cluster: Clusters) -> None:
+    strategy = tfps.ParameterServerStrategy(cluster(workers=2).cluster_resolver)
+    with strategy.scope():
+        inputs = keras.Input((1,))
+        model = LateStep(inputs, keras.layers.Dense(1)(inputs))
+        model.compile("sgd", "mse")
+    x = np.arange(STEPS, dtype="float32")[:, None]
+    logs = model.fit(x, x, batch_size=1, shuffle=False, verbose=0).history
+    assert logs["number"] == [STEPS - 1]
+    assert logs["text"][0].tolist() == [f"{STEPS - 1:f}".encode()]
 
 
 UNEQUAL: dict[str, tuple[Any, str]] = {
