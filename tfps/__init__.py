@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tfps.strategy.reading.attach import attach
     from tfps.strategy.reading.attachment import Attachment
     from tfps.training.input.sharded_dataset import ShardedDataset
-    from tfps.transport.direct.encryption import TLS
 
 _HOMES = {
     "Asynchronous": "tfps.consistency.modes",
@@ -48,7 +47,6 @@ _HOMES = {
     "SidecarEvaluator": "tfps.evaluation.sidecar_evaluator",
     "SidecarEvaluatorModelExport": "tfps.evaluation.best_model",
     "Synchronous": "tfps.consistency.synchronous",
-    "TLS": "tfps.transport.direct.encryption",
     "attach": "tfps.strategy.reading.attach",
 }
 # What a project on another backend of Keras may use: pytest has the plugin in all of them.
@@ -69,7 +67,6 @@ __all__ = [
     "SidecarEvaluator",
     "SidecarEvaluatorModelExport",
     "Synchronous",
-    "TLS",
     "attach",
     "callbacks",
     "checkpoint",

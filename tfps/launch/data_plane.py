@@ -8,7 +8,6 @@ from collections.abc import Callable
 from tfps.cluster import ClusterSpec, data_connections
 from tfps.cluster.address import LARGEST_PORT, is_loopback, split_address
 from tfps.errors import ConfigError
-from tfps.scheduler.client import find_scheduler
 
 DATA_PORT = "TFPS_DATA_PORT"
 
@@ -41,14 +40,8 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
     Raises:
         ConfigError: the port is taken, or a secret or certificate cannot be read.
     """
-    from tfps.recovery.reading.read_message import READER
     from tfps.transport.data_server import DataServer
-    from tfps.transport.direct import (
-        Connection,
-        Hello,
-        encryption_from_environment,
-        secret_from_environment,
-    )
+    from tfps.transport.direct import encryption_from_environment, secret_from_environment
     from tfps.transport.links import Links
     from tfps.transport.reducer import Reducer
 
@@ -72,13 +65,4 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
         encryption=encryption,
         max_connections=data_connections(spec),
     )
-
-    def serve_reader(connection: Connection, hello: Hello) -> None:
-        from tfps.recovery.reading.read_service import ReadService  # few jobs have readers
-
-        ReadService(target=target, device=device)(connection, hello)
-
-    server.take_role(READER, serve_reader)
     server.register()
-    if (scheduler := find_scheduler(spec)) is not None:
-        scheduler.tell(data_port=server.listener.endpoint("").port)

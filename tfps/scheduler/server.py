@@ -17,7 +17,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tfps.cluster.address import is_loopback, join_address, split_address
+from tfps.cluster.address import is_loopback, split_address
 from tfps.cluster.waiting import REPORT_INTERVAL_S
 from tfps.errors import ListenError
 from tfps.package_versions import version_differences
@@ -86,7 +86,6 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         self._heard_s: dict[int, float] = {}  # when a task has said something
         self._next_report_s: dict[int, float] = {}  # of the tasks that do not know the cluster yet
         self._told: dict[int, Jobs] = {}  # what each of the others knows
-        self._data_ports: dict[int, int] = {}  # of the servers that have told theirs
         host, port = split_address(address)
         try:
             (self.address_family, _, _, _, listening), *_ = socket.getaddrinfo(
@@ -125,7 +124,6 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
                 self._heard_s.pop(number, None)
                 self._next_report_s.pop(number, None)
                 self._told.pop(number, None)
-                self._data_ports.pop(number, None)
                 self._update(self._places.end(number, now_s=time.monotonic()))
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -207,10 +205,6 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
             moment = datetime.fromtimestamp(now - now_s + place.since_s, UTC)
             return moment.isoformat(timespec="seconds")
 
-        def data_address(task: Registration) -> str | None:
-            port = self._data_ports.get(task.number)
-            return join_address(split_address(task.address)[0], port) if port else None
-
         return {
             "is_complete": places.is_complete,
             "waiting": len(places.waiting),
@@ -220,7 +214,6 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
                     "index": place.index,
                     "state": place.state.value,
                     "address": (place.holder and place.holder.address) or None,
-                    "data_address": place.holder and data_address(place.holder),
                     "versions": place.holder and place.holder.versions,
                     "since": place.holder and since(place),
                 }
@@ -245,8 +238,6 @@ class SchedulerServer(socketserver.ThreadingTCPServer):
         self._heard_s[number] = now_s = time.monotonic()
         if words.cluster is not None:
             self._update(self._places.restore_cluster(words.cluster, now_s=now_s))
-        if words.data_port is not None:
-            self._data_ports[number] = words.data_port
         if words.alive is not None:
             self._update(self._places.record_alive_tasks(number, words.alive, now_s=now_s))
         if words.end is not None and self._places.knows_end(number):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
-from tfps.cluster.address import LARGEST_PORT, split_address
+from tfps.cluster.address import split_address
 from tfps.json_text import parse_json
 
 
@@ -25,7 +25,6 @@ class TaskWords:
 
     Args:
         cluster: role -> addresses, as an earlier scheduler has told the task.
-        data_port: the port of a server's data plane.
         alive: the tasks (role, index) that a chief holds alive.
         end: the status with which the job has ended.
 
@@ -36,7 +35,6 @@ class TaskWords:
     """
 
     cluster: dict[str, list[Address]] | None = None
-    data_port: Annotated[int, Field(ge=1, le=LARGEST_PORT)] | None = None
     alive: list[tuple[str, int]] | None = None
     end: int | None = None
 

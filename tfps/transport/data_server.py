@@ -154,7 +154,6 @@ class DataServer:
         self._waiting: dict[int, None] = {}  # idle connections, the longest idle first
         self._numbers = itertools.count(1)
         self._connections: dict[int, _ServedConnection] = {}
-        self._roles: dict[str, Callable[[Connection, Hello], None]] = {}
         self.listener = Listener(
             host=host,
             port=port,
@@ -179,10 +178,6 @@ class DataServer:
         }
         for token, function in functions.items():
             register_named_function(token, function)
-
-    def take_role(self, role: str, serve: Callable[[Connection, Hello], None]) -> None:
-        """Register the function that serves connections of a role, on each connection's thread."""
-        self._roles[role] = serve
 
     def _find_secret(self, hello: Hello) -> bytes | None:
         job = self._jobs.get(hello.job)
@@ -269,9 +264,6 @@ class DataServer:
 
     def _serve(self, connection: Connection, hello: Hello) -> None:
         """Run the loop of the plan that a worker requests, on the connection's own thread."""
-        if hello.role in self._roles:
-            self._roles[hello.role](connection, hello)
-            return
         with self._lock:
             job = self._jobs.get(hello.job)
             session = job.plan_sessions.get(hello.plan) if job else None

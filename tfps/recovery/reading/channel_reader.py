@@ -13,11 +13,14 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.variables.named_resource import open_mutex
 from tfps.consistency.server_ledger import LEDGER, MUTEX, under_mutex
 from tfps.recovery.chief.job_record import RECORD, JobRecord
-from tfps.recovery.reading.server_reader import RecordChanged
 from tfps.runtime.coordinator.connections import ControlChannel
 
 Array = np.ndarray[Any, Any]
 ReadFunction = Callable[..., list[Array]]
+
+
+class RecordChanged(Exception):
+    """Raised if variables have moved, or another chief has begun, since the record was read."""
 
 
 class ChannelReader:
@@ -39,7 +42,11 @@ class ChannelReader:
         self._read_functions: dict[tuple[str, ...], ReadFunction] = {}
 
     def record(self, *, patience_s: float) -> JobRecord | None:
-        """See `ServerReader.record`."""
+        """Return the record that the job's chief has written; None if there is no such job.
+
+        Raises:
+            tf.errors.UnavailableError: the server does not reply.
+        """
         text = bytes(self._read_record(patience_s=patience_s)[0])
         if text != self._text:
             self._read_functions.clear()
@@ -49,7 +56,17 @@ class ChannelReader:
     def read(
         self, record: JobRecord, resources: Sequence[str], *, patience_s: float
     ) -> tuple[Array, list[Array]]:
-        """See `ServerReader.read`."""
+        """Return the ledger and the values of variables, all of one moment.
+
+        Args:
+            record: the newest record that `record` has returned.
+            resources: the variables' resource names, from its views.
+            patience_s: the seconds that the server may take.
+
+        Raises:
+            RecordChanged: the server has another record now.
+            tf.errors.UnavailableError: the server does not reply, or a variable does not exist.
+        """
         chosen = tuple(resources)
         if chosen not in self._read_functions:
             self._read_functions[chosen] = self._channel.make_function(
@@ -61,7 +78,7 @@ class ChannelReader:
         return cells, values
 
     def renew(self) -> None:
-        """See `ServerReader.renew`."""
+        """Connect again to a server that may have been restarted."""
         self._channel.renew()
 
     def _trace_record_read(self) -> list[tf.Tensor]:

@@ -6,17 +6,14 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any
 
 import tensorflow as tf
 
-from tfps.cluster.address import split_address
 from tfps.cluster.proxies import exclude_from_proxies
 from tfps.cluster.topology import Topology
 from tfps.cluster.waiting import connection_problem
 from tfps.errors import ConfigError, ConnectTimeout, refuse
 from tfps.recovery.reading.channel_reader import ChannelReader
-from tfps.recovery.reading.data_port_reader import DataPortReader
 from tfps.runtime.coordinator.connections import ControlChannel
 from tfps.runtime.coordinator.control_plane import ControlPlane, NoSuchFunction
 from tfps.runtime.coordinator.runtime import compute_job_id, get_container_name
@@ -24,16 +21,12 @@ from tfps.strategy.job import is_job_name
 from tfps.strategy.reading.attachment import Attachment, NoSuchJob
 from tfps.strategy.reading.server_addresses import (
     ask_scheduler,
-    data_ports,
     scheduler_problems,
     server_addresses,
 )
 from tfps.transport import tokens
 from tfps.transport.direct import (
     SECRET_VARIABLE,
-    TLS,
-    Endpoint,
-    HandshakeError,
     fingerprint,
     secret_from_environment,
 )
@@ -47,7 +40,6 @@ def attach(
     *,
     scheduler: str | None = None,
     secret: str | bytes | None = None,
-    tls: TLS | None = None,
     timeout_s: float = 30.0,
 ) -> Attachment:
     """Open a running job, to read its weights and counters from another process.
@@ -58,13 +50,10 @@ def attach(
     Args:
         job: the job's name: ``ParameterServerStrategy(job=...)``, or ``TFPS_JOB_ID`` of its chief.
         addresses: ``host:port`` of the parameter servers, in the order of ``TF_CONFIG``; or a
-            cluster resolver; None reads ``TF_CONFIG``. With ``tls`` a list of their data ports
-            (``TFPS_DATA_PORT`` of each).
+            cluster resolver; None reads ``TF_CONFIG``.
         scheduler: ``host:port`` of the job's `tfps scheduler`, which is asked for the addresses.
         secret: the servers' ``TFPS_JOB_SECRET``; None reads this process's environment. It is
             compared or proved, and not sent.
-        tls: a certificate for reading over the servers' data ports, encrypted; TensorFlow's port
-            may be closed then. None reads over TensorFlow's port, which has no encryption.
         timeout_s: the seconds that the servers may take, for this and for each later call.
 
     Returns:
@@ -92,26 +81,13 @@ def attach(
         )
     simulated = getattr(addresses, "tfps_connections", None)  # of `tfps.testing.InProcessCluster`
     servers: list[str] = []
-    if tls is not None:
-        problems += _tls_problems(tls, _secret_bytes(secret))
     if scheduler is not None:
         problems += scheduler_problems(scheduler, addresses)
-    elif tls is not None:
-        servers = data_ports(addresses, problems)
     elif simulated is None:
         servers = server_addresses(addresses, problems)
     refuse(problems, source="tfps.attach")
     if scheduler is not None:
-        servers = ask_scheduler(
-            scheduler,
-            secret=_secret_bytes(secret),
-            is_encrypted=tls is not None,
-            timeout_s=timeout_s,
-        )
-    if tls is not None:
-        return _attach_by_tls(
-            job, servers, secret=_secret_bytes(secret) or b"", tls=tls, timeout_s=timeout_s
-        )
+        servers = ask_scheduler(scheduler, secret=_secret_bytes(secret), timeout_s=timeout_s)
     channels: list[ControlChannel]
     if simulated is not None:
         channels = [
@@ -154,43 +130,6 @@ def _translate_errors(job: str) -> Iterator[None]:
         ) from error
     except tf.errors.UnavailableError as error:
         raise ConnectTimeout(f"{error.message} {ADDRESS_ADVICE}") from error
-
-
-def _attach_by_tls(
-    job: str, servers: Sequence[str], *, secret: bytes, tls: TLS, timeout_s: float
-) -> Attachment:
-    ends = [Endpoint(*split_address(server)) for server in servers]
-    number = compute_job_id(job)
-    readers = [
-        DataPortReader(end, job=job, number=number, secret=secret, encryption=tls) for end in ends
-    ]
-    try:
-        with _translate_errors(job):
-            return Attachment(job, readers, timeout_s=timeout_s)
-    except BaseException as error:
-        for reader in readers:
-            reader.close()
-        refusal = error.__cause__ and error.__cause__.__cause__
-        if isinstance(refusal, HandshakeError):
-            raise ConfigError(
-                f"job, secret, tls: {refusal}. The servers have no job {job!r} that has begun, "
-                f"another {SECRET_VARIABLE}, no TLS, a certificate of another authority, or the "
-                "addresses are not those of their data ports (TFPS_DATA_PORT of each)",
-                source="tfps.attach",
-            ) from error
-        raise
-
-
-def _tls_problems(tls: Any, secret: bytes | None) -> list[str]:
-    problems = []
-    if not isinstance(tls, TLS):
-        problems.append(f"tls: received {tls!r}, expected a tfps.TLS or None")
-    if secret is None:
-        problems.append(
-            "secret: received none; with tls=, expected that of the servers; pass secret=..., or "
-            f"set {SECRET_VARIABLE} in this process"
-        )
-    return problems
 
 
 ADDRESS_ADVICE = (

@@ -14,8 +14,8 @@ from tfps.checkpoint.parallel import run_in_parallel
 from tfps.consistency.ledger import LedgerLayout
 from tfps.errors import ConfigError, StrategyClosed
 from tfps.recovery.chief.job_record import JobRecord
+from tfps.recovery.reading.channel_reader import ChannelReader, RecordChanged
 from tfps.recovery.reading.recorded_values import RecordedValue, find_recorded_values
-from tfps.recovery.reading.server_reader import RecordChanged, ServerReader
 from tfps.strategy.reading.stats import JobStats, job_stats
 from tfps.transport.message import PROTOCOL
 
@@ -51,7 +51,7 @@ class Attachment:
     ```
     """
 
-    def __init__(self, job: str, readers: Sequence[ServerReader], *, timeout_s: float) -> None:
+    def __init__(self, job: str, readers: Sequence[ChannelReader], *, timeout_s: float) -> None:
         self.job, self._readers, self._timeout_s = job, readers, timeout_s
         self._closed = False
         self._read_records(timeout_s)

@@ -41,22 +41,6 @@ def server_addresses(addresses: Any, problems: list[str]) -> list[str]:
     return []
 
 
-def data_ports(addresses: Any, problems: list[str]) -> list[str]:
-    """Return the addresses of the servers' data ports, which only the user knows.
-
-    Args:
-        addresses: a list, in the servers' order.
-        problems: a list that gets each mistake; the result is invalid then.
-    """
-    if isinstance(addresses, str) or not isinstance(addresses, Sequence):
-        problems.append(
-            f"addresses: received {addresses!r}; with tls=, expected a list of 'host:port' with "
-            "the TFPS_DATA_PORT of each parameter server"
-        )
-        return []
-    return _to_address_list(addresses, problems)
-
-
 def scheduler_problems(scheduler: Any, addresses: Any) -> list[str]:
     """Return what is wrong with the address of a scheduler, beside the servers' addresses."""
     problems = []
@@ -67,15 +51,12 @@ def scheduler_problems(scheduler: Any, addresses: Any) -> list[str]:
     return problems
 
 
-def ask_scheduler(
-    scheduler: str, *, secret: bytes | None, is_encrypted: bool, timeout_s: float
-) -> list[str]:
+def ask_scheduler(scheduler: str, *, secret: bytes | None, timeout_s: float) -> list[str]:
     """Return the present addresses of the servers, as the scheduler knows them.
 
     Args:
         scheduler: its address.
         secret: the secret of the job; None for none.
-        is_encrypted: whether to return those of the data ports.
         timeout_s: the seconds that it may take.
 
     Raises:
@@ -91,8 +72,7 @@ def ask_scheduler(
             f"the scheduler at {scheduler} does not reply ({error}); check the address, and that "
             "`tfps scheduler` runs there"
         ) from error
-    key = "data_address" if is_encrypted else "address"
-    servers = {f"ps {place['index']}": place[key] for place in places if place["role"] == "ps"}
+    servers = {f"ps {p['index']}": p["address"] for p in places if p["role"] == "ps"}
     missing = [name for name, address in servers.items() if address is None]
     if missing:
         raise ConnectTimeout(

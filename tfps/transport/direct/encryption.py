@@ -45,7 +45,7 @@ class TLS:
     Use it if the network is shared. Host names are not checked, since tasks move between hosts, so
     create an authority for the job only. Certificates with restricted use need both `serverAuth`
     and `clientAuth`. Tasks read ``TFPS_TLS_CERTIFICATE``, ``TFPS_TLS_KEY`` and
-    ``TFPS_TLS_AUTHORITY``; `tfps.attach` takes a `TLS` object.
+    ``TFPS_TLS_AUTHORITY``.
 
     Args:
         certificate: the PEM file of this task's certificate, followed by intermediate ones.
@@ -54,13 +54,6 @@ class TLS:
 
     Raises:
         ConfigError: a file is missing, or the files do not match.
-
-    Example:
-
-    ```python
-    tls = tfps.TLS(certificate="me.pem", key="me.key", authority="job-authority.pem")
-    job = tfps.attach("night", ["10.0.0.7:2223"], tls=tls)
-    ```
     """
 
     certificate: str
