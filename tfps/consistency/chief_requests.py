@@ -60,6 +60,29 @@ def move_limit(ledger: Ledger, *, limit: Any, term: Any, move: Any) -> Any:
     return logic.choose(obeyed, upcoming, REPLACED)
 
 
+def end_rounds(ledger: Ledger, *, first: Any, together: Any, term: Any, move: Any) -> Any:
+    """Issue only the tickets that are left of a round that has begun.
+
+    A limit that the chief computes comes too late for a worker of the round that has got none.
+    Returns the new limit, or `REPLACED`.
+
+    Args:
+        ledger: the ledger of the ticket server.
+        first: the first ticket of the run.
+        together: the number of tickets in a round; 1 where there are no rounds.
+        term: the term of the chief.
+        move: the chief's number of this change of the limit; it grows. See `open_tickets`.
+    """
+    layout, logic = ledger.layout, ledger.logic
+    issued = ledger.read(layout.NEXT) - first
+    whole = first + (issued + together - 1) // together * together
+    before = ledger.read(layout.LIMIT)
+    is_repeated = move <= ledger.read(layout.MOVE)
+    limit = logic.choose(is_repeated, before, logic.minimum(whole, before))
+    reply = move_limit(ledger, limit=limit, term=term, move=move)
+    return logic.choose(reply == REPLACED, reply, limit)
+
+
 def come_home(ledger: Ledger, *, updates: Any) -> Any:
     """Record that the chief writes the mirrored weights of a number of updates to the servers.
 

@@ -51,7 +51,7 @@ def test_the_last_committed_checkpoint_restores(
         environment = {"TFPS_CHUNK_BYTES": "40000"}
         with (
             assert_no_leaks(),
-            Command(command, deadline_s=80, environment=environment, folder=ROOT) as job,
+            Command(command, deadline_s=200, environment=environment, folder=ROOT) as job,
         ):
             assert job.wait() == STATUS[victim], job.describe()
             assert f"killing {victim}" in job.output

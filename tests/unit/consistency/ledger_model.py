@@ -241,6 +241,14 @@ class ServerModel(PlainLedger):
         chief_requests.move_limit(ledger, limit=limit, term=0, move=move)
         self.write_changes(ledger)
 
+    def end_rounds(self, first: int, *, together: int) -> int:
+        ledger = self.open()
+        limit: int = chief_requests.end_rounds(
+            ledger, first=first, together=together, term=0, move=next(self.moves)
+        )
+        self.write_changes(ledger)
+        return limit
+
     def tickets(self) -> list[int]:
         """The tickets that workers hold or gave back."""
         layout, workers = self.layout, range(self.layout.workers)

@@ -148,6 +148,10 @@ DECISIONS: dict[str, tuple[Decision, dict[str, Any]]] = {
         _plainly(chief_requests.move_limit),
         {"limit": NUMBER, "term": NUMBER, "move": NUMBER},
     ),
+    "end_rounds": (
+        _plainly(chief_requests.end_rounds),
+        {"first": NUMBER, "together": st.integers(1, 64), "term": NUMBER, "move": NUMBER},
+    ),
     "come_home": (_plainly(chief_requests.come_home), {"updates": NUMBER}),
     "count_up_to": (_plainly(chief_requests.count_up_to), {"version": NUMBER}),
     "expect": (_plainly(chief_requests.expect), {"number": NUMBER}),

@@ -9,7 +9,7 @@ from random import Random
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.scaled_examples import scaled_examples
@@ -367,6 +367,20 @@ def test_a_newer_chief_counts_its_own_requests() -> None:
     chief_requests.move_limit(ledger, limit=2, term=1, move=1)
     server.write_changes(ledger)
     assert server[LedgerLayout.LIMIT] == 2
+
+
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(1, 4), st.integers(0, 9))
+def test_a_round_that_has_begun_gets_all_its_tickets(
+    first: int, issued: int, together: int, left: int
+) -> None:
+    server = ServerModel(index=0, workers=1, calls=(True,))
+    server.cells[LedgerLayout.NEXT] = first + issued
+    end = server.cells[LedgerLayout.LIMIT] = first + issued + left
+    limit = server.end_rounds(first, together=together)
+    assert limit == server[LedgerLayout.LIMIT]
+    rest = limit - (first + issued)
+    assert 0 <= rest < together
+    assert (limit - first) % together == 0 or limit == end
 
 
 def test_workers_are_expected_once_by_a_request() -> None:

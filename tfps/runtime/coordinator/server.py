@@ -78,6 +78,9 @@ class Server:
         self._claim_job = self._trace_decision(chief_requests.claim_job, "term")
         self._open = self._trace_decision(chief_requests.open_tickets, "count", "term", "move")
         self._limit = self._trace_decision(chief_requests.move_limit, "limit", "term", "move")
+        self._end_rounds = self._trace_decision(
+            chief_requests.end_rounds, "first", "together", "term", "move"
+        )
         self._withdraw = self._trace_decision(issuing.withdraw_ticket, "ticket")
         self._count_up_to = self._trace_decision(chief_requests.count_up_to, "version")
         self._come_home = self._trace_decision(chief_requests.come_home, "updates")
@@ -156,6 +159,17 @@ class Server:
         upcoming = self.check_chief_reply(self._limit(limit, self.term, next(self._moves)))
         self.limit = limit
         return upcoming
+
+    def end_rounds(self, first: int, *, together: int) -> int:
+        """Issue only the tickets that are left of a begun round; returns their limit.
+
+        Args:
+            first: the first ticket of the run.
+            together: the number of tickets in a round.
+        """
+        reply = self._end_rounds(first, together, self.term, next(self._moves))
+        self.limit = self.check_chief_reply(reply)
+        return self.limit
 
     def claim_job(self, term: int) -> None:
         """Make this process the chief that the server obeys.

@@ -250,13 +250,12 @@ class TicketRun(RunProgress):
         Args:
             round_up: returns the number of steps at which the round of a step ends.
         """
-        steps, layout = 0, self._runtime.ticket_server.layout
-        period_steps = self.compiled.program.schedule.period_steps
-        while steps < (begun := (int(self.cells[layout.NEXT]) - self.first) * period_steps):
-            steps = round_up(begun)
-            self.run_to(steps)
-            self.sample()
-        self.wait_for(steps, on_sample=self._on_sample)
+        if self.running:
+            period_steps = self.compiled.program.schedule.period_steps
+            server, together = self._runtime.ticket_server, round_up(1) // period_steps
+            self._limit = server.end_rounds(self.first, together=together)
+            self._requested_steps = (self._limit - self.first) * period_steps
+            self.wait_for(self._requested_steps, on_sample=self._on_sample)
         self.drain()
         self.apply_returned_tickets()
 
