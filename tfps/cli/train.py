@@ -13,24 +13,30 @@ Examples:
   tfps train
   tfps train --set model.name=mlp --set training.epochs=3
   tfps train my_job.toml --set cluster.workers=4
+  tfps train --overwrite
 """
 
 
 @click.command(epilog=EXAMPLES)
 @add_scheduler_options
+@click.option("--resume", "start", flag_value="resume", help="Fail without an unfinished run.")
+@click.option("--overwrite", "start", flag_value="overwrite", help="Begin anew in any case.")
 @add_job_arguments
-def train(config: str | None, overrides: tuple[str, ...]) -> None:
+def train(config: str | None, overrides: tuple[str, ...], start: str | None) -> None:
     """Train the job that CONFIG describes: a TOML file, or the name of a shipped one.
 
     Without CONFIG it is the reference job, Fashion-MNIST. With TF_CONFIG set, this process plays
     that task's role, with --scheduler that of --role, or it serves without one. Without both, a
     cluster of processes is started on this machine.
+
+    A run that was stopped, by whatever means, goes on with the same command.
     """
     from tfps.job.train import train as train_job
     from tfps.launch.exit import end_process
 
     try:
-        status = train_job(config, overrides)
+        started_by = () if start is None else (f"recovery.start={start}",)
+        status = train_job(config, (*overrides, *started_by))
     except TfpsError as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:

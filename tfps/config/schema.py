@@ -205,9 +205,12 @@ class RestartsSection(Section):
 
 
 class RecoverySection(Section):
-    """``[recovery]``: what happens when a parameter server is lost (`tfps.FaultTolerance`)."""
+    """``[recovery]``: how often `fit` saves, and what happens when a task is lost."""
 
-    every_steps: Count | None = None  # none: a lost server ends the job
+    # None: 30 s, and less often if that costs much; 0: never, and a lost server ends the job.
+    every_s: Annotated[float, Field(ge=0)] | None = None
+    every_steps: Count | None = None  # instead of every_s
+    start: Literal["auto", "resume", "overwrite"] = "auto"
     checkpoints: Text | None = None  # below training.output
     on_lost_server: Literal["wait", "stop"] = "wait"
 

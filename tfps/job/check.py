@@ -23,6 +23,7 @@ from tfps.job.named_job import naming_problems, room_problems
 from tfps.job.partitioner import partitioner_of
 from tfps.job.placement import placement_of
 from tfps.job.rule_problems import rule_problems
+from tfps.job.unfinished_run import run_problems
 from tfps.job.workload import workload_of
 from tfps.launch.data_plane import data_port
 from tfps.placement.forecast import Forecast
@@ -170,7 +171,10 @@ class _Check:
             problem = folder_problem(Path(self._config.training.output), name="training.output")
             self._add_problems([problem] if problem else [])
         if not self._is_wrong("recovery"):
-            self._add_problems(folder_problems(self._config))
+            problems = folder_problems(self._config)
+            if not problems and not self._wrong_keys:
+                problems = self._try_to_read(lambda: run_problems(self._config)) or []
+            self._add_problems(problems)
 
     def make_model(self) -> None:
         """Make the model, unless a value is wrong, which would make a different one."""

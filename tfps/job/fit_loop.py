@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import keras
 
 from tfps.config import JobConfig
 from tfps.job.epochs import Epoch, TrainingRecord
+from tfps.job.fault_tolerance import checkpoint_folder, goes_on_later
 from tfps.job.inputs import Inputs
 from tfps.job.named_job import first_epoch
+from tfps.training.resume import Resume
 
 if TYPE_CHECKING:
     from tfps.strategy.parameter_server import ParameterServerStrategy
@@ -45,6 +48,12 @@ class EpochLog(keras.callbacks.Callback):
             )
         )
 
+    def get_state(self) -> dict[str, Any]:
+        return {"epochs": [asdict(epoch) for epoch in self.epochs]}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.epochs = [Epoch(**epoch) for epoch in state["epochs"]]
+
 
 def train_with_fit(
     strategy: ParameterServerStrategy, model: Any, inputs: Inputs, config: JobConfig
@@ -67,10 +76,16 @@ def train_with_fit(
         )
         if epoch:
             print(f"job      {config.job.name} resumes at epoch {epoch + 1}", flush=True)
+    callbacks: list[Any] = [log]
+    if goes_on_later(config):
+        every_steps = config.recovery.every_steps
+        every_s = config.recovery.every_s if every_steps is None else None
+        folder = checkpoint_folder(config)
+        callbacks.append(Resume(folder, every_steps=every_steps, every_s=every_s))
     model.fit(
         **inputs.fit_arguments(config.data.batch_size),
         epochs=config.training.epochs,
         initial_epoch=epoch,
-        callbacks=[log],
+        callbacks=callbacks,
     )
     return TrainingRecord(log.epochs)

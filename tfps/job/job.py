@@ -12,13 +12,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfps.config import JobConfig, to_toml
+from tfps.config import JobConfig
 from tfps.errors import ConfigError
 from tfps.folder import make_folder
 from tfps.job.consistency import describe_mode
 from tfps.job.epochs import TrainingRecord
 from tfps.job.inputs import Inputs
 from tfps.job.result import RECORDED_PACKAGES, Result, describe_host, format_now
+from tfps.job.unfinished_run import CONFIG_FILE, begin_run, end_run
 from tfps.job.workload import workload_of
 from tfps.package_versions import package_versions
 from tfps.terminal import announce, status
@@ -27,7 +28,7 @@ from tfps.units import counted, format_seconds
 if TYPE_CHECKING:
     from tfps.strategy.parameter_server import ParameterServerStrategy
 
-RESULT_FILES = ("config.toml", "result.json")  # beside the model and the pictures
+RESULT_FILES = (CONFIG_FILE, "result.json")  # beside the model and the pictures
 
 Connect = Callable[[], AbstractContextManager[Any]]
 
@@ -65,7 +66,7 @@ def run_job(
     steps_per_epoch = inputs.steps_per_epoch(config.data.batch_size)
     steps = None if steps_per_epoch is None else config.training.epochs * steps_per_epoch
     _check_inputs(config, inputs, steps=steps)
-    output = prepare_output(Path(config.training.output), say=say)
+    output = prepare_output(config, say=say)
     workload = workload_of(config.example)
     with connect() as strategy:
         with status("building the model"):
@@ -111,7 +112,6 @@ def run_job(
         data_source=inputs.source,
         package_versions=package_versions(RECORDED_PACKAGES),
     )
-    (output / "config.toml").write_text(to_toml(config))
     with status("drawing the plots"):
         from tfps.job.figures import draw_all, pictures_of
 
@@ -119,6 +119,7 @@ def run_job(
         draw_all(written, output)
         pictures = list(pictures_of(workload))
     result.write(output / "result.json")
+    end_run(config)
     rate = "" if result.steps_per_s is None else f", {result.steps_per_s:.0f} steps/s"
     epochs = counted(config.training.epochs, "epoch")
     say(f"{workload.last_line(written)} after {epochs}{rate}")
@@ -171,19 +172,23 @@ def save_model(model: Any, output: Path, *, saved_as: str) -> str:
     return "model/"
 
 
-def prepare_output(output: Path, *, say: Callable[[str], None]) -> Path:
-    """Make the output folder; report whether results of an earlier run will be replaced.
+def prepare_output(config: JobConfig, *, say: Callable[[str], None]) -> Path:
+    """Make the output folder; report what becomes of an earlier run in it.
 
     Args:
-        output: the folder.
+        config: the job's configuration, with the folder.
         say: receives the line about it.
 
     Raises:
         ConfigError: the folder cannot be written to.
     """
-    make_folder(output, name="training.output")
-    earlier = any((output / name).exists() for name in RESULT_FILES)
-    say(f"output   {output}" + (" (replaces the results of an earlier run)" if earlier else ""))
+    output = make_folder(Path(config.training.output), name="training.output")
+    note = ""
+    if any((output / name).exists() for name in RESULT_FILES):
+        note = " (replaces the results of an earlier run)"
+    if begin_run(config):
+        note = " (goes on with an unfinished run; --overwrite begins anew)"
+    say(f"output   {output}{note}")
     return output
 
 

@@ -62,7 +62,7 @@ def begin_run(config: JobConfig) -> bool:
     for number in [] if goes_on else folder.numbers():
         folder.delete(number)
     part = folder.path / f"{CONFIG_FILE}.part"
-    part.write_text(to_toml(config))
+    part.write_text(to_toml(_without_start(config)))
     part.replace(folder.path / CONFIG_FILE)
     return goes_on
 
@@ -73,7 +73,7 @@ def end_run(config: JobConfig) -> None:
     if goes_on_later(config):
         os.replace(checkpoint_folder(config) / CONFIG_FILE, output)
     else:
-        output.write_text(to_toml(config))
+        output.write_text(to_toml(_without_start(config)))
 
 
 def _find_unfinished(config: JobConfig) -> JobConfig | None:
@@ -81,6 +81,12 @@ def _find_unfinished(config: JobConfig) -> JobConfig | None:
     folder = Folder(checkpoint_folder(config))
     path = folder.path / CONFIG_FILE
     return load(path) if goes_on_later(config) and path.exists() and folder.numbers() else None
+
+
+def _without_start(config: JobConfig) -> JobConfig:
+    """Return the configuration that repeats the run."""
+    recovery = config.recovery.model_copy(update={"start": "auto"})
+    return config.model_copy(update={"recovery": recovery})
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

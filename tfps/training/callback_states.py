@@ -39,7 +39,7 @@ class CallbackStates:
         self._named: dict[str, Any] = {}
         for callback in callbacks:
             name = type(callback).__name__
-            if not type(callback).__module__.startswith("tfps."):
+            if hasattr(callback, "get_state") or not type(callback).__module__.startswith("tfps."):
                 self._named[f"{name}_{counts[name]}" if counts[name] else name] = callback
                 counts[name] += 1
         self._first: dict[str, dict[str, bytes]] = {}

@@ -26,6 +26,10 @@ from tfps.training.fit_strategy import FitStrategy
 from tfps.training.input.epoch_iterator import EpochProgress, PassPosition, TicketIterator
 from tfps.training.input.order_seed import OrderSeed
 
+DEFAULT_S = 30.0
+LARGEST_SHARE = 0.02  # of the time that training waits for saves
+LARGEST_FILE_SHARE = 0.1  # of the time in which files are written beside training
+
 
 class Resume(Checkpoint):
     """Saves checkpoints during `fit`, from which the same call goes on in another process.
@@ -51,7 +55,9 @@ class Resume(Checkpoint):
         folder: the folder for the checkpoints; None: that of `tfps.FaultTolerance(checkpoints=)`,
             which must be the same if both are given.
         every_steps: the steps from one checkpoint to the next.
-        every_s: the seconds from one checkpoint to the next, instead; 30 if neither is given.
+        every_s: the seconds from one checkpoint to the next, instead. If neither is given, 30, or
+            more where training would wait for saves for more than 2 % of the time, or where files
+            would be written for more than 10 % of it.
         keep: the number of checkpoints to keep, at least 1.
 
     Raises:
@@ -87,7 +93,8 @@ class Resume(Checkpoint):
         _check(every_steps, every_s, keep)
         self._folder, self._keep = folder, keep
         self._steps_between = every_steps
-        self._every_s = (30.0 if every_s is None else every_s) if every_steps is None else None
+        self._every_s = (DEFAULT_S if every_s is None else every_s) if every_steps is None else None
+        self._is_adaptive = every_steps is None and every_s is None
         self._is_open = False  # whether a `fit` of ours has begun
         self._saved: dict[str, Any] = {}  # the state to go on from, until the first epoch begins
         self.order_seed: OrderSeed | None = None
@@ -112,6 +119,7 @@ class Resume(Checkpoint):
         make_folder(manager.directory, name="folder")
         self._begin(manager, None, self._steps_between)
         self._is_open, self._shown_folder = True, os.fspath(folder)
+        self._recovers = strategy.fault_tolerance.checkpoints is not None
         self._epoch = self._first_epoch = initial_epoch
         self._begun_steps = 0  # before the epoch
         self._stop_at, self._saved_at, self._saved_s = 1, 0, time.monotonic()
@@ -187,6 +195,8 @@ class Resume(Checkpoint):
         if self._saved:
             is_over = self._saved.get("is_over")
             begin_at_epoch(self.model, self.params["epochs"] if is_over else self._epoch)
+        elif self._recovers:  # a server may be lost early
+            self._raise_and_count(lambda: self._save(logs))
 
     def begin_input(self) -> EpochProgress:
         """Return how far the epoch had come that begins now, and let the input go on there."""
@@ -236,6 +246,12 @@ class Resume(Checkpoint):
         super().on_train_end(logs)
         self.model._distribute_strategy.run_state.stop_request.save_and_end()
         self._manager.on_rest = dict
+
+    def _save(self, logs: Any, *, background: bool = True) -> None:
+        super()._save(logs, background=background)
+        if self._is_adaptive:
+            pause_s, took_s = self._manager.last_pause_s or 0.0, self._manager.last_seconds or 0.0
+            self._every_s = max(DEFAULT_S, pause_s / LARGEST_SHARE, took_s / LARGEST_FILE_SHARE)
 
     def save_now(self) -> None:
         """Save before a signal ends `fit`, and say how it goes on."""

@@ -11,6 +11,7 @@ SUBSET = ["--set", "data.source=subset"]
 SMALL = [*SUBSET, "--set", "model.name=mlp", "--set", "training.epochs=1"]
 # What a run leaves in its folder.
 RESULTS = {
+    "checkpoints",
     "config.toml",
     "events.jsonl",
     "logs",

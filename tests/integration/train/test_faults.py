@@ -37,13 +37,15 @@ def test_a_signal_ends_the_job_and_all_its_processes(tmp_path, number, status):
             folder=tmp_path,
         ) as command,
     ):
-        command.wait_for("Epoch 1/400")
+        command.wait_for("Epoch 2/400")
         _check_that_the_parent_has_no_tensorflow(command)
         command.send(number)
         assert command.wait() == status, command.describe()
         logs = "runs/fashion_mnist/logs"
         stopping = f"tfps: {number.name}: stopping (repeat to stop at once); logs in {logs}\n"
-        assert command.errors == stopping
+        saving = f"tfps: {number.name}: fit saves and ends (repeat to stop at once)\n"
+        assert command.errors == stopping + saving
+        assert "the same command goes on there" in command.output
         assert not RAW.search(command.output + command.errors)
     assert not (tmp_path / "runs" / "fashion_mnist" / "result.json").exists()
 
@@ -121,12 +123,12 @@ def test_the_next_chief_of_a_job_with_a_name_goes_on(tmp_path):
 
 def test_a_lost_server_is_told_in_short(tmp_path):
     with Command(
-        [*TFPS, "train", *SUBSET, "--set", "training.epochs=50"],
+        [*TFPS, "train", *SMALL, "--set", "training.epochs=400", "--set", "recovery.every_s=0"],
         deadline_s=DEADLINE_S,
         environment=ALONE,
         folder=tmp_path,
     ) as command:
-        command.wait_for("Epoch 2/50")
+        command.wait_for("Epoch 2/400")
         [server] = [task for task in command.children() if task.name() == "ps 0"]
         server.send_signal(signal.SIGKILL)
         assert command.wait() == 1, command.describe()
@@ -144,7 +146,7 @@ def test_a_lost_server_is_told_in_short(tmp_path):
 # command, and unit/job/test_local_tasks.py what `tfps train` adds.
 def test_workers_that_die_are_started_again_and_train(tmp_path):
     with Command(
-        [*TFPS, "train", *SMALL, "--set", "training.epochs=400"],
+        [*TFPS, "train", *SMALL, "--set", "training.epochs=400", "--set", "recovery.every_s=0"],
         deadline_s=DEADLINE_S,
         environment=ALONE,
         folder=tmp_path,
@@ -169,7 +171,7 @@ def test_workers_that_die_are_started_again_and_train(tmp_path):
 
 
 def test_a_lost_server_is_started_again_and_training_goes_on(tmp_path):
-    recovery = ["recovery.every_steps=50", "training.epochs=6", "model.name=mlp"]
+    recovery = ["recovery.every_s=1", "training.epochs=6", "model.name=mlp"]
     with (
         assert_no_leaks(),
         Command(
@@ -195,4 +197,28 @@ def test_a_lost_server_is_started_again_and_training_goes_on(tmp_path):
     result = json.loads((output / "result.json").read_text())
     assert result["examples_seen"] == 6 * 9_500
     assert result["test_accuracy"] > 0.5
-    assert {path.name for path in output.iterdir()} == RESULTS | {"checkpoints"}
+    assert {path.name for path in output.iterdir()} == RESULTS
+
+
+def test_the_same_command_goes_on_with_a_run_that_was_killed(tmp_path):
+    settings = ["training.epochs=6", "model.name=mlp", "recovery.every_steps=50"]
+    command = [*TFPS, "train", *SUBSET, *(part for each in settings for part in ("--set", each))]
+    options = {"deadline_s": DEADLINE_S, "environment": ALONE, "folder": tmp_path}
+    with assert_no_leaks(), Command(command, **options) as killed:
+        killed.wait_for("Epoch 4/6")
+        for task in killed.children():
+            task.kill()
+        assert killed.wait() != 0
+    with assert_no_leaks(), Command([*command, "--set", "data.batch_size=32"], **options) as other:
+        assert other.wait() == 1
+        assert "data.batch_size: received 32, but the unfinished run in" in other.errors
+    with assert_no_leaks(), Command([*command, "--resume"], **options) as again:
+        assert again.wait() == 0, again.describe()
+        assert "(goes on with an unfinished run; --overwrite begins anew)" in again.output
+        assert re.search(r"goes on with epoch [34], after \d+ of its steps", again.output)
+    result = json.loads((tmp_path / "runs" / "fashion_mnist" / "result.json").read_text())
+    assert [epoch["epoch"] for epoch in result["history"]] == [1, 2, 3, 4, 5, 6]
+    assert result["examples_seen"] == 6 * 9_500
+    with Command([*command, "--resume"], **options) as finished:
+        assert finished.wait() == 1
+        assert "has no unfinished run of this job" in finished.errors

@@ -35,6 +35,7 @@ SMALL = {
     "training.learning_rate": 0.01,
 }
 RESULTS = {
+    "checkpoints",
     "config.toml",
     "events.jsonl",
     "logs",

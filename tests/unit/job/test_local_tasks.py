@@ -40,7 +40,9 @@ def test_the_chief_trains_the_same_job(launched: list[tuple[ChiefProgram, Any]])
     assert given == {
         "workers": 3,
         "ps": 1,
-        "fault_tolerance": tfps.FaultTolerance(restart_budget=5, min_workers=2),
+        "fault_tolerance": tfps.FaultTolerance(
+            checkpoints=Path("out/checkpoints"), restart_budget=5, min_workers=2
+        ),
         "log_dir": Path("out/logs"),
         "events": Path("out/events.jsonl"),
     }

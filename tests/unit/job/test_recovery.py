@@ -19,21 +19,34 @@ from tfps.job.train import strategy_of_job
 SUBSET = "data.source=subset"
 
 
-def test_without_steps_there_is_none() -> None:
-    assert fault_tolerance_of(parse({})) == tfps.FaultTolerance()
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"recovery": {"every_s": 0}},
+        {"job": {"name": "night"}},
+        {"placement": {"policy": "all_reduce"}, "consistency": {"mode": "synchronous"}},
+    ],
+    ids=["never", "named", "all-reduce"],
+)
+def test_jobs_that_lost_servers_end(values: dict[str, Any]) -> None:
+    assert fault_tolerance_of(parse(values)) == tfps.FaultTolerance()
 
 
 @pytest.mark.parametrize(
     ("values", "folder"),
     [
-        ({"every_steps": 7}, "runs/fashion_mnist/checkpoints"),
-        ({"every_steps": 7, "checkpoints": "saved"}, "saved"),
+        ({}, "runs/fashion_mnist/checkpoints"),
+        ({"checkpoints": "saved"}, "saved"),
     ],
 )
 def test_the_folder_is_that_of_the_job_unless_it_is_named(
     values: dict[str, Any], folder: str
 ) -> None:
     assert fault_tolerance_of(parse({"recovery": values})) == tfps.FaultTolerance(
+        checkpoints=Path(folder)
+    )
+    named = {"recovery": {**values, "every_steps": 7}, "job": {"name": "night"}}
+    assert fault_tolerance_of(parse(named)) == tfps.FaultTolerance(
         checkpoints=Path(folder), every_steps=7
     )
 
@@ -43,7 +56,7 @@ def test_the_strategy_gets_it() -> None:
     with mock.patch("tfps.ParameterServerStrategy") as strategy, strategy_of_job(config, None):
         pass
     assert strategy.call_args.kwargs["fault_tolerance"] == tfps.FaultTolerance(
-        checkpoints=Path("runs/fashion_mnist/checkpoints"), every_steps=7, on_lost_server="stop"
+        checkpoints=Path("runs/fashion_mnist/checkpoints"), on_lost_server="stop"
     )
 
 
@@ -51,10 +64,10 @@ def test_the_strategy_gets_it() -> None:
     ("values", "expected"),
     [
         (
-            {"recovery": {"checkpoints": "saved", "on_lost_server": "stop"}},
+            {"recovery": {"every_s": 0, "checkpoints": "saved", "on_lost_server": "stop"}},
             [("recovery.checkpoints", "'saved'"), ("recovery.on_lost_server", "'stop'")],
         ),
-        ({"recovery": {"every_steps": 7, "on_lost_server": "stop"}}, []),
+        ({"recovery": {"on_lost_server": "stop"}}, []),
     ],
 )
 def test_what_does_not_go_together_is_named(

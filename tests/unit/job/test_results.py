@@ -183,20 +183,25 @@ def test_small_shares_of_staleness_are_visible():
 
 def test_earlier_results_are_mentioned(tmp_path):
     said: list[str] = []
-    output = prepare_output(tmp_path / "a" / "b", say=said.append)
+    config = parse({"training": {"output": str(tmp_path / "a" / "b")}})
+    output = prepare_output(config, say=said.append)
     assert output.is_dir()
     (output / RESULT_FILES[0]).touch()
-    prepare_output(output, say=said.append)
+    prepare_output(config, say=said.append)
+    (output / "checkpoints" / "checkpoint-000001").mkdir()
+    prepare_output(config, say=said.append)
     assert said == [
         f"output   {output}",
         f"output   {output} (replaces the results of an earlier run)",
+        f"output   {output} (goes on with an unfinished run; --overwrite begins anew)",
     ]
 
 
 def test_an_output_folder_that_is_a_file_is_a_mistake(tmp_path):
     (tmp_path / "file").touch()
     with raises(ConfigError, "training.output", received="runs", remedy="folder"):
-        prepare_output(tmp_path / "file" / "runs", say=print)
+        config = parse({"training": {"output": str(tmp_path / "file" / "runs")}})
+        prepare_output(config, say=print)
 
 
 def test_validation_images_are_held_out():

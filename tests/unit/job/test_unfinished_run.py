@@ -1,4 +1,4 @@
-"""The same command goes on with an unfinished run, and replaces a finished one."""
+"""Tests how the same command goes on with an unfinished run, and replaces a finished one."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ def test_resume_must_find_a_run() -> None:
     stop_after_a_checkpoint(job())
     assert run_problems(job(**start("resume"))) == []
     assert begin_run(job(**start("resume")))
+    assert 'start = "auto"' in (CHECKPOINT.parent / "config.toml").read_text()
 
 
 @pytest.mark.parametrize("values", [{"recovery": {"every_s": 0}}, {"job": {"name": "night"}}])
