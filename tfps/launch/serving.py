@@ -28,6 +28,7 @@ from tfps.cluster import (
 from tfps.cluster.exit_status import TEMPORARY_STATUS
 from tfps.cluster.listening import check_listening, is_elsewhere
 from tfps.cluster.served_chief import INTRODUCE_FUNCTION, Question, ServedChief
+from tfps.cluster.task_call import UnknownFunction, call_task
 from tfps.cluster.timeout import CHIEF_TIMEOUT_S, DEFAULT_CHIEF_TIMEOUT_S
 from tfps.errors import ConfigError
 from tfps.launch.data_plane import start_data_plane
@@ -37,9 +38,9 @@ from tfps.launch.tensorflow_import import import_without_keras
 from tfps.observe.usage import measure_usage
 from tfps.package_versions import task_versions
 from tfps.scheduler.client import find_scheduler, join_cluster, present_cluster
-from tfps.stop_signals import STOP_SIGNALS
+from tfps.stop_signals import SAVE_GRACE_S, STOP_SIGNALS
 from tfps.terminal import write_message
-from tfps.transport.tokens import USAGE
+from tfps.transport.tokens import LEAVE, USAGE
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +106,8 @@ def serve(
     name = f"{spec.task_type} {spec.task_index}"
     for number in STOP_SIGNALS:
         signal.signal(number, partial(end_at_once, name))
+    if spec.task_type == "ps":
+        signal.signal(signal.SIGTERM, partial(end_after_save, spec))
     log = TaskLog(spec, log_dir) if os.isatty(2) else None
     if log is not None:
         install_noise_filter(log.path)
@@ -224,6 +227,31 @@ def start_server(spec: ClusterSpec, end: ServiceEnd) -> None:
     start_data_plane(spec, target=target.result)
     with check_server_start(spec, spec.task_type, spec.task_index):
         target.set_result(tf.distribute.Server(definition).target)
+
+
+def end_after_save(spec: ClusterSpec, number: int, frame: FrameType | None) -> None:
+    """End this server, which got a signal, when its chief has saved what it holds.
+
+    A second signal ends it at once, and so does a chief that cannot save.
+    """
+    name = f"{spec.task_type} {spec.task_index}"
+    signal.signal(number, partial(end_at_once, name))
+    write_message(f"{signal.Signals(number).name}: {name} ends when it is saved (repeat: at once)")
+
+    def ask_and_end() -> None:
+        import numpy as np
+        import tensorflow as tf
+
+        chief = ("chief", 0, present_cluster(spec).address("chief", 0))
+        if accepts_connections(chief[2]):
+            try:
+                index = np.int64(spec.task_index or 0)
+                call_task(chief, LEAVE, index, returns=np.int32(0), timeout_s=SAVE_GRACE_S)
+            except (UnknownFunction, tf.errors.OpError) as error:
+                write_message(f"the chief saves nothing: {error}")
+        end_at_once(name, number, frame)
+
+    threading.Thread(target=ask_and_end, daemon=True).start()
 
 
 def end_at_once(name: str, number: int, _frame: FrameType | None) -> None:

@@ -12,6 +12,7 @@ from tfps.bridge.functions.function_registration import (
     patch_function_registration,
     patch_function_removal,
 )
+from tfps.bridge.named_functions import register_named_function
 from tfps.cluster import (
     ClusterSpec,
     announce_at_exit,
@@ -48,6 +49,7 @@ from tfps.strategy.weak_method import make_weak_method
 from tfps.training.run_state import RunState
 from tfps.training.trainer import Trainer
 from tfps.training.worker_use import WORKER_USE
+from tfps.transport.tokens import LEAVE
 
 
 class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
@@ -154,6 +156,7 @@ class ParameterServerStrategy(tf.distribute.ParameterServerStrategy):
         policy = ProbePolicy.from_environment()
         guard = Guard(self.runtime, policy=policy, fault_tolerance=self.fault_tolerance)
         self.run_state = RunState(self.runtime, guard)
+        register_named_function(LEAVE, make_weak_method(self.run_state, "save_before_leave"))
         self._make_parts(Partitioning(variable_partitioner, servers=servers))
         _prepare_process(self.runtime)
         if self.fault_tolerance.checkpoints is not None and self.runtime.processes:

@@ -77,12 +77,7 @@ class EpochRunner:
         run = self._run
         assert run is not None
         try:
-            try:
-                asked_steps, must_wait, reached = self._wait_for_call(request, run)
-            except StopRequested:
-                run.finish_rounds(self._round_up)
-                self._state.stop_request.save_and_end()
-                raise
+            asked_steps, must_wait, reached = self._wait_for_call(request, run)
         except BaseException as error:
             self._abandon(run, error)
             raise
@@ -98,12 +93,20 @@ class EpochRunner:
         return self._logs
 
     def _wait_for_call(self, request: TicketRunRequest, run: TicketRun) -> tuple[int, bool, bool]:
-        """Wait until the steps of a call are done.
+        """Wait until the steps of a call are done, and save where a signal asks for it.
 
         Returns:
             The steps of the run that the call asks for, whether workers are to wait after them,
             and whether they were reached.
         """
+        while True:
+            try:
+                return self._wait_for_steps(request, run)
+            except StopRequested:
+                run.finish_rounds(self._round_up)
+                self._state.stop_request.save_and_end()
+
+    def _wait_for_steps(self, request: TicketRunRequest, run: TicketRun) -> tuple[int, bool, bool]:
         self._state.stop_request.check()
         # With `stop_training` set before the epoch, Keras still runs one execution: no more.
         stops = self._kind == "train" and self._model.stop_training

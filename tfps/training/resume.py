@@ -46,7 +46,8 @@ class Resume(Checkpoint):
     be read on the chief and shuffle without a seed.
 
     Ctrl-C and SIGTERM save at once, and then end `fit` as usual; a second signal, or 25 s after
-    SIGTERM, end it without a save. Handlers that a program has set itself stay.
+    SIGTERM, end it without a save. Handlers that a program has set itself stay. A parameter server
+    that gets SIGTERM ends after a save.
 
     A save takes a snapshot as `tfps.CheckpointManager` does, in the background. If it fails,
     training goes on and it is tried again, as with `tfps.callbacks.Checkpoint`.

@@ -9,9 +9,11 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.cluster import accepts_connections
 from tfps.recovery.guard import Guard
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.training.report.progress import ClusterProgbar
@@ -114,6 +116,11 @@ class RunState:
                 yield
             finally:
                 self.stop_request = StopRequest()
+
+    def save_before_leave(self, index: np.ndarray[Any, Any]) -> np.int32:
+        """Save for a server that ends, if `fit` can be resumed; return whether that was done."""
+        server = self._runtime.servers[int(index)]
+        return np.int32(self.stop_request.save_for(lambda: not accepts_connections(server.address)))
 
     @property
     def last_run(self) -> TicketRun | None:

@@ -10,6 +10,9 @@ FINGERPRINT = "tfps_data_fingerprint"  # (job) -> of the secret that the environ
 USAGE = "tfps_usage"  # () -> JSON of `observe.usage.Usage`
 GIVE_BACK = "tfps_give_back"  # () -> whether the system received memory
 
+# On the chief, called by a parameter server.
+LEAVE = "tfps_leave"  # (server) -> whether what it holds is saved
+
 # On a parameter server, called by the coordinator.
 TRAFFIC = "tfps_data_traffic"  # (job) -> [bytes received, bytes sent]
 OPEN = "tfps_data_open"  # (job, secret) -> endpoint

@@ -39,6 +39,7 @@ RESULTS = {
     "config.toml",
     "events.jsonl",
     "logs",
+    "metrics.jsonl",
     "model",
     "result.json",
     "roc_and_calibration.png",

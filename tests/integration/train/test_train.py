@@ -206,10 +206,10 @@ def test_every_task_of_a_tf_config_cluster_ends_well_and_the_chief_alone_writes(
             )
         try:
             statuses = [command.wait() for command in commands]
+            assert statuses == [0, 0, 0], "\n".join(command.describe() for command in commands)
         finally:
             for command in commands:
                 command.__exit__(None, None, None)
-    assert statuses == [0, 0, 0], "\n".join(command.describe() for command in commands)
     written = sorted(path.parent for path in tmp_path.rglob("result.json"))
     assert written == [tmp_path / "chief-0" / "runs" / "fashion_mnist"]
     for task in ("worker-0", "ps-0"):

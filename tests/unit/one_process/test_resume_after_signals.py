@@ -118,6 +118,38 @@ def test_a_signal_in_a_hook(
     assert len(history.history["val_loss"]) == len(history.history["loss"]) == EPOCHS
 
 
+class ServerEnds(keras.callbacks.Callback):
+    """Asks for a save as a server does that got SIGTERM, from a thread of its own."""
+
+    def __init__(self, strategy: Any) -> None:
+        super().__init__()
+        self.strategy, self.saved = strategy, [0]
+        self.thread = threading.Thread(target=self._ask)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        if epoch == 1:
+            self.thread.start()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.thread.join()
+
+    def _ask(self) -> None:
+        request = self.strategy.run_state.stop_request
+        self.saved = [request.save_for(lambda: True)]
+
+
+def test_fit_saves_for_a_server_that_ends_and_goes_on(make_strategy: Make, tmp_path: Path) -> None:
+    strategy = make_strategy(tfps.Synchronous())
+    model, data = counting(strategy), {"x": np.arange(len(ONES)), "y": ONES, "batch_size": 1}
+    ends = ServerEnds(strategy)
+    history = fit(model, ends, later(tmp_path), **data)
+    assert ends.saved == [True]
+    assert len(list(tmp_path.glob("checkpoint-*"))) == 2  # that one, and that of the end
+    assert history.epoch == list(range(EPOCHS))
+    np.testing.assert_allclose(model.get_weights()[0], EPOCHS * BATCH / 2, rtol=1e-6)
+    assert not strategy.run_state.stop_request.save_for(lambda: True)  # without a `fit`
+
+
 def test_a_signal_after_the_last_step(make_strategy: Make, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         fit(network(make_strategy()), Signal("end"), later(tmp_path))
