@@ -13,7 +13,7 @@ from typing import Any
 
 from tfps.cluster import JOB_ORDER, ClusterSpec, prepare_process, wait_for_tasks
 from tfps.config import JobConfig
-from tfps.errors import ClusterError, ConfigError, TfpsError
+from tfps.errors import CheckpointError, ClusterError, ConfigError, TfpsError
 from tfps.folder import make_folder
 from tfps.job.check import check_settings, check_start
 from tfps.job.compression import compression_of
@@ -193,7 +193,8 @@ def translate_lost_tasks(supervisor: TaskSupervisor | None = None) -> Iterator[N
         is_lost = isinstance(error, tf.errors.UnavailableError) or is_task_failure(error)
         patience_s = REASON_TIMEOUT_S if is_lost or isinstance(error, tf.errors.OpError) else 0.0
         if supervisor is not None and (reason := _end_reason(supervisor, patience_s=patience_s)):
-            raise ClusterError(f"The job cannot continue: {reason}.") from error
+            remedy = f" {error}" if isinstance(error, CheckpointError) else ""
+            raise ClusterError(f"The job cannot continue: {reason}.{remedy}") from error
         if is_lost:
             raise ClusterError(
                 f"The job cannot continue.\nA task is lost: {error}\n"

@@ -226,7 +226,7 @@ class EpochRunner:
         with contextlib.suppress(tf.errors.OpError):  # the first error is the one to report
             # Mirrored weights are brought home when all closures have ended.
             if isinstance(error, KeyboardInterrupt) or run.compiled.program.schedule.mirrored:
-                run.give_up()
+                run.give_up(error)
             else:
                 run.dispatch.halt()
 

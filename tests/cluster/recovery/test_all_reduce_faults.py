@@ -208,14 +208,14 @@ def test_weights_are_at_home_after_an_error_of_the_input(
 
 
 class KillAll(keras.callbacks.Callback):
-    """Kills both workers in the middle of an epoch, and starts them again."""
+    """Kills both workers in the middle of an epoch, and starts them again unless they stay away."""
 
-    def __init__(self, job: SummingJob) -> None:
+    def __init__(self, job: SummingJob, *, stay_away: bool = False) -> None:
         super().__init__()
         self.job = job
-        self._starter = threading.Thread(target=self._restart)
+        self._starter = threading.Thread(target=(lambda: None) if stay_away else self.restart)
 
-    def _restart(self) -> None:
+    def restart(self) -> None:
         for worker in range(2):
             self.job.cluster.restart("worker", worker)
 
@@ -238,6 +238,32 @@ def test_all_are_lost(tasks: Callable[..., LocalCluster], tmp_path: Path) -> Non
     with pytest.raises(CheckpointError, match=f"checkpoint 1, the newest one in {tmp_path}"):
         job.fit(killer, epochs=20)
     killer.wait()
+    job.strategy.close()
+
+
+@pytest.mark.slow
+def test_all_stay_away(tasks: Callable[..., LocalCluster], tmp_path: Path) -> None:
+    """The chief waits for them until a deadline; its checkpoint restores what they have lost."""
+    job = SummingJob(
+        tasks(workers=2, ps=2),
+        examples=2002,
+        batch_callbacks="sampled",
+        fault_tolerance=tfps.FaultTolerance(no_worker_timeout_s=2),
+    )
+    manager = tfps.CheckpointManager(job.model, tmp_path)
+    manager.save(background=False)
+    killer = KillAll(job, stay_away=True)
+    newest = f"checkpoint 1, the newest one in {tmp_path}"
+    with pytest.raises(CheckpointError, match=newest) as caught:
+        job.fit(killer, epochs=20)
+    assert isinstance(caught.value.__cause__, tf.errors.UnavailableError)
+    assert "for 2 s (no_worker_timeout_s)" in str(caught.value.__cause__)
+    killer.restart()
+    wait_for(lambda: {*job.strategy.tasks.values()} == {"alive"})
+    manager.restore_latest()
+    visits = SharesOfOneVisit(job)
+    assert job.fit(visits, epochs=1) == 1
+    assert visits.wrong_epochs == {}
     job.strategy.close()
 
 

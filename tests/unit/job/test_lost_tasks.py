@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.messages import check_message
-from tfps.errors import ClusterError
+from tfps.errors import CheckpointError, ClusterError
 from tfps.job import train
 
 LOST = tf.errors.UnavailableError(
@@ -45,6 +45,12 @@ def test_who_keeps_the_tasks_says_why_the_job_cannot_go_on(supervisor: Any, expe
         raised = _raised(error, supervisor)
         assert isinstance(raised, ClusterError)
         check_message(str(raised), "The job cannot continue", received=expected)
+
+
+def test_the_checkpoint_that_has_the_newest_weights_is_named() -> None:
+    raised = _raised(CheckpointError("Restore checkpoint 7"), NO_WORKER)
+    assert isinstance(raised, ClusterError)
+    check_message(str(raised), "no worker is left", remedy="Restore checkpoint 7")
 
 
 class LateSupervisor:

@@ -41,7 +41,13 @@ def make_lost_error(folder: Path | None) -> CheckpointError:
     return CheckpointError(LOST + (NEWEST % (numbers[-1], folder) if numbers else NO_CHECKPOINT))
 
 
-def bring_home(mirrored: MirroredTraining, *, runtime: Runtime, halves: Sequence[FitHalf]) -> None:
+def bring_home(
+    mirrored: MirroredTraining,
+    *,
+    runtime: Runtime,
+    halves: Sequence[FitHalf],
+    cause: BaseException | None,
+) -> None:
     """Write copies that are newer than the values of the servers to these, from any worker.
 
     Workers do so themselves, unless an error has ended their run.
@@ -50,6 +56,10 @@ def bring_home(mirrored: MirroredTraining, *, runtime: Runtime, halves: Sequence
         mirrored: the weights.
         runtime: the job.
         halves: the functions of the program on each server.
+        cause: the error that has ended the run; None: none has.
+
+    Raises:
+        CheckpointError: no worker has them, and no error of the user's has ended the run.
     """
     server = runtime.ticket_server
     (cells, *others), layout = runtime.cells(), server.layout
@@ -76,3 +86,5 @@ def bring_home(mirrored: MirroredTraining, *, runtime: Runtime, halves: Sequence
     if behind:
         error = make_lost_error(runtime.checkpoint_folder)
         logger.warning("%d updates are lost: %s", behind, error)
+        if cause is None or isinstance(cause, tf.errors.UnavailableError):
+            raise error from cause

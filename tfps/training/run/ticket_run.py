@@ -210,20 +210,23 @@ class TicketRun(RunProgress):
         worker that hangs is not waited for once the servers have removed it.
 
         Raises:
-            CheckpointError: steps had to be repeated, and the input did not have their batches.
+            CheckpointError: steps had to be repeated, and the input did not have their batches; or
+                all workers were lost that had the weights of `AllReduce`.
         """
         self.dispatch.failures.servers.wait_for_return()
         while True:
             if self.running and not self.dispatch.ended:
+                cause: BaseException | None = None
                 self._runtime.ticket_server.halt()
                 try:
                     self.dispatch.join()
-                except Exception as error:
-                    self._failure = error
+                except BaseException as error:
+                    cause = error
+                    self._failure = error if isinstance(error, Exception) else self._failure
                     raise
                 finally:
                     self.running = self._recalled = False
-                    self._bring_home()
+                    self._bring_home(cause)
                 self.sample()
             self.running = self._recalled = False
             if self._runtime.members.equalize_counts():
@@ -290,14 +293,16 @@ class TicketRun(RunProgress):
             cells[server.layout.COMPLETED] - self.cells[server.layout.COMPLETED]
         )
 
-    def give_up(self) -> None:
-        """End the run for good, and cancel closures that have not begun."""
-        self.dispatch.give_up()
-        self.running = self._recalled = False
-        self._bring_home()
+    def give_up(self, cause: BaseException) -> None:
+        """End the run for good after an error, and cancel closures that have not begun."""
+        try:
+            self.dispatch.give_up()
+        finally:
+            self.running = self._recalled = False
+            self._bring_home(cause)
 
-    def _bring_home(self) -> None:
-        mirrored = self.compiled.program.schedule.mirrored
+    def _bring_home(self, cause: BaseException | None) -> None:
+        mirrored, halves = self.compiled.program.schedule.mirrored, self.compiled.servers
         if mirrored is not None:
             with contextlib.suppress(tf.errors.OpError):  # of a lost server, which others report
-                bring_home(mirrored, runtime=self._runtime, halves=self.compiled.servers)
+                bring_home(mirrored, runtime=self._runtime, halves=halves, cause=cause)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -12,11 +13,12 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tfps.errors import UnsupportedError
+from tfps.errors import CheckpointError, UnsupportedError
 from tfps.optimizers import ByTable
 from tfps.placement import AllReduce, ByPath
+from tfps.runtime.program.schedule import MirroredTraining
 from tfps.testing import InProcessCluster
-from tfps.training.run.mirrored_home import make_lost_error
+from tfps.training.run.mirrored_home import bring_home, make_lost_error
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -313,6 +315,29 @@ def test_the_error_of_lost_weights_names_the_newest_checkpoint(tmp_path: Path) -
     for _ in range(2):
         manager.save(background=False)
     assert f"Restore checkpoint 2, the newest one in {tmp_path}" in str(make_lost_error(tmp_path))
+
+
+GONE = tf.errors.UnavailableError(None, None, "none of 2 workers has responded")
+
+
+@pytest.mark.parametrize("cause", [None, GONE, KeyboardInterrupt(), ValueError("of a callback")])
+def test_only_errors_of_users_come_before_lost_weights(cause: BaseException | None) -> None:
+    """No worker has the third update; the chief has waited for one, or an error ended the run."""
+    layout = SimpleNamespace(REDUCED=0, HOME=1)
+    runtime: Any = SimpleNamespace(
+        ticket_server=SimpleNamespace(layout=layout),
+        cells=lambda: [np.array([3, 2])],
+        container="",
+        worker_channels=[],
+        checkpoint_folder=None,
+    )
+    nothing = MirroredTraining((), (), ())
+    if cause in (None, GONE):
+        with pytest.raises(CheckpointError, match="There is no checkpoint") as raised:
+            bring_home(nothing, runtime=runtime, halves=[], cause=cause)
+        assert raised.value.__cause__ is cause
+    else:
+        bring_home(nothing, runtime=runtime, halves=[], cause=cause)
 
 
 SGD = keras.optimizers.SGD
