@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 import tensorflow as tf
 
-from tests.unit.bridge.closure_threads import DEADLINE_S, Cluster
+from tests.unit.bridge.closure_threads import DEADLINE_S, Closure, Cluster
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closures import closure_queue
 from tfps.bridge.closures.closure_queue import ClosureQueue
@@ -64,6 +64,19 @@ def test_who_waits_is_woken_by_the_end(cluster: Cluster, error: Exception | None
     second.end(error)
     assert woken.wait(DEADLINE_S)
     first.end()
+
+
+def test_an_error_comes_before_those_of_closures_that_it_cancels() -> None:
+    closures = ClosureQueue()
+    for _ in range(2):
+        closures.put(Closure())
+    own = tf.errors.InvalidArgumentError(None, None, "of the user's")
+    for worker, error in enumerate([tf.errors.CancelledError(None, None, ""), own]):
+        closures.get(tag=worker)
+        closures.mark_failed(error)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="of the user's"):
+        closures.done()
+    assert closures.done()
 
 
 def test_lives_end_with_a_loss_and_begin_with_a_closure(cluster: Cluster) -> None:

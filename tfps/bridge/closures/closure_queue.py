@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import tensorflow as tf
+
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closures.closure_counts import apply_counts
 from tfps.bridge.closures.closure_membership import ClosureMembership
@@ -85,9 +87,7 @@ class ClosureQueue(private.CoordinatedClosureQueue):
     def put(self, closure: Any, tag: Any = None) -> None:
         if tag is None:
             self.on_scheduled(closure)
-            with self._queue_lock:
-                is_idle = self._is_idle()
-            if self.membership.on_schedule(closure, is_idle=is_idle):
+            if self.membership.on_schedule(closure, is_idle=self.is_idle):
                 self.wake_idle_workers()  # workers that are members now wait for `LINGER_S` only
         super().put(closure, tag)
 
@@ -187,7 +187,11 @@ class ClosureQueue(private.CoordinatedClosureQueue):
         if not self._was_recalled():
             if run is not None and isinstance(run.closure, StepRun):
                 self._end(run)
-            super().mark_failed(e)
+            with self._queue_lock:
+                # TensorFlow cancels the other closures with one that fails; they may end first.
+                if isinstance(self._error, tf.errors.CancelledError):
+                    self._error = None
+            super().mark_failed(e.with_traceback(None))  # it shows threads of tfps only
 
     def put_back(self, closure: Any) -> None:
         self.membership.on_error(self._thread.worker)
@@ -261,8 +265,6 @@ class ClosureQueue(private.CoordinatedClosureQueue):
     def _raise_if_error(self) -> None:
         if self._error is None and self._standing_error is not None:
             self._error = self._standing_error()
-        if self._error is not None:
-            self._error = self._error.with_traceback(None)  # it shows threads of tfps only
         super()._raise_if_error()
 
     def _cancel_all_closures(self) -> None:

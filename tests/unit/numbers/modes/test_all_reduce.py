@@ -296,7 +296,7 @@ def test_weights_are_at_home_after_an_error_of_a_step(
         model.compile(keras.optimizers.SGD(-1.0), lambda _, y: y)
     x = np.zeros((12 * BATCH, 1), np.float32)
     x[-1] = -1.0
-    with pytest.raises(tf.errors.OpError):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="x >= 0 did not hold"):
         model.fit(x, x, batch_size=BATCH, epochs=1, shuffle=False, verbose=0)
     server = strategy.runtime.ticket_server
     updates = server.cells()[server.layout.REDUCED]
@@ -315,6 +315,32 @@ def test_the_error_of_lost_weights_names_the_newest_checkpoint(tmp_path: Path) -
     for _ in range(2):
         manager.save(background=False)
     assert f"Restore checkpoint 2, the newest one in {tmp_path}" in str(make_lost_error(tmp_path))
+
+
+@pytest.mark.slow
+def test_an_error_of_the_input_comes_before_those_of_workers_that_wait(
+    cluster: Callable[..., InProcessCluster],
+) -> None:
+    """The other worker, which waits for the sums, is cancelled by TensorFlow."""
+    strategy = _on_tables_and_workers(cluster(workers=2, ps=2))
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    x = np.zeros((12 * BATCH, 1), np.float32)
+    x[7 * BATCH] = np.nan  # the fourth batch of worker 1
+
+    def share(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        def check(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return tf.debugging.check_numerics(x, "not a number"), y  # the mistake
+
+        batches = tf.data.Dataset.from_tensor_slices((x, x)).batch(BATCH)
+        return batches.shard(2, context.input_pipeline_id).map(check)
+
+    for _ in range(10):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="not a number") as raised:
+            model.fit(share, verbose=0)
+        assert "# the mistake" in str(raised.value)
+    strategy.close()
 
 
 GONE = tf.errors.UnavailableError(None, None, "none of 2 workers has responded")
