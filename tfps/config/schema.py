@@ -184,7 +184,7 @@ class TransportSection(Section):
     """``[transport]``: how requests reach the parameter servers."""
 
     name: Literal["auto", "direct", "grpc"] = "auto"
-    # Of every parameter server, for workers; 0: each chooses a free one.
+    # Of every task that accepts workers; 0: each chooses a free one.
     data_port: Annotated[int, Field(ge=0, le=65_535)] = 0
 
 

@@ -70,7 +70,7 @@ def train(config_argument: str | None, overrides: Sequence[str] = ()) -> int:
             "its own script: tfps run SCRIPT",
             source="TF_CONFIG",
         )
-    if spec.task_type == "ps":
+    if spec.task_type in ("worker", "ps"):
         prepare_process(spec.task_type)
         port = check_settings(config_argument, overrides).config.transport.data_port
         if port:

@@ -13,7 +13,7 @@ DATA_PORT = "TFPS_DATA_PORT"
 
 
 def data_port() -> int:
-    """Return the port that parameter servers accept workers on; 0 lets each choose a free one.
+    """Return the port that this task accepts workers on; 0 lets it choose a free one.
 
     Raises:
         ConfigError: `TFPS_DATA_PORT` is not a port.
@@ -24,7 +24,7 @@ def data_port() -> int:
     if not (text.isascii() and text.isdigit() and int(text) <= LARGEST_PORT):
         raise ConfigError(
             f"received {text!r}, expected a port from 1 to {LARGEST_PORT}; unset it to let every "
-            "parameter server choose a free port",
+            "task choose a free port",
             source=DATA_PORT,
         )
     return int(text)
@@ -53,7 +53,7 @@ def start_data_plane(spec: ClusterSpec, *, target: Callable[[], str]) -> None:
     host = host if is_loopback(host) else ""
     if spec.task_type == "worker":
         Links(encryption=encryption).register()
-        Reducer(host=host, encryption=encryption).register()
+        Reducer(host=host, port=data_port(), encryption=encryption).register()
         return
     device = f"/job:ps/replica:0/task:{spec.task_index}/device:CPU:0"
     server = DataServer(

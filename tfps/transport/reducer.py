@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfps.bridge.named_functions import register_named_function
+from tfps.errors import ConfigError
 from tfps.transport import direct, tokens
 from tfps.transport.links import Peers
 from tfps.transport.slices import cut_slices, join_slices, parse_segments
@@ -119,11 +121,12 @@ class Reducer:
 
     Args:
         host: the host to listen on; empty for all.
+        port: the port to listen on; 0 takes a free one.
         encryption: the encryption of connections to other machines.
     """
 
-    def __init__(self, *, host: str, encryption: direct.Encryption) -> None:
-        self._host, self._encryption = host, encryption
+    def __init__(self, *, host: str, port: int, encryption: direct.Encryption) -> None:
+        self._host, self._port, self._encryption = host, port, encryption
         self._lock = threading.Lock()
         self._listener: direct.Listener | None = None
         self._secrets: dict[int, bytes] = {}
@@ -141,18 +144,20 @@ class Reducer:
         register_named_function(tokens.RETIRE, self.retire)
 
     def accept(self, job_id: Any, secret: Any) -> bytes:
-        """Accept the workers of a job from now on, and return where, as JSON."""
+        """Accept the workers of a job from now on; return where, or why it cannot, as JSON."""
         own = direct.secret_from_environment()
         with self._lock:
             self._secrets[int(job_id)] = own or bytes(np.asarray(secret).item())
-            if self._listener is None:
-                self._listener = direct.Listener(
+            try:
+                self._listener = self._listener or direct.Listener(
                     host=self._host,
-                    port=0,
+                    port=self._port,
                     find_secret=lambda hello: self._secrets.get(hello.job),
                     on_connection=self._serve,
                     encryption=self._encryption,
                 )
+            except ConfigError as error:
+                return json.dumps(str(error)).encode()
             return self._listener.endpoint("").to_json().encode()
 
     def retire(self, job_id: Any) -> np.int64:

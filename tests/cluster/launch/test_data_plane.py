@@ -98,3 +98,22 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
     assert "ps 0 ended with status 1" in text
     for each in (text, (tmp_path / "ps-0.log").read_text()):
         check_message(each, "TFPS_DATA_PORT", received=f"port {number}", remedy="free port")
+
+
+@pytest.mark.slow
+def test_a_worker_accepts_others_on_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The port of the server is no port for a worker of the same machine."""
+    with lease_ports(2) as lease:
+        taken, free = lease.ports
+    monkeypatch.setenv("TFPS_DATA_PORT", str(taken))
+    with assert_no_leaks(), LocalCluster(workers=1, ps=1) as cluster:
+        strategy = tfps.ParameterServerStrategy(
+            cluster.cluster_resolver, consistency=tfps.Synchronous(), placement="all_reduce"
+        )
+        with raises(ConfigError, "TFPS_DATA_PORT", received=f"port {taken}", remedy="free port"):
+            small_fit(strategy)
+        monkeypatch.setenv("TFPS_DATA_PORT", str(free))
+        cluster.restart("worker", 0)
+        small_fit(strategy)
+        socket.create_connection(("127.0.0.1", free)).close()
+        strategy.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +113,18 @@ def test_a_job_with_a_name_stays_on_the_servers_where_it_fails(
         with train.strategy_of_job(load(config_path(None), name), resolver=None) as strategy:
             raise ValueError("wrong")
     assert strategy.is_closed is closes
+
+
+@pytest.mark.parametrize("task_type", ["worker", "ps"])
+def test_a_task_accepts_workers_on_the_port_of_the_job_file(
+    monkeypatch: pytest.MonkeyPatch, task_type: str
+) -> None:
+    addresses = {t: [f"localhost:{n}"] for n, t in enumerate(("chief", "worker", "ps"), 1)}
+    task = {"cluster": addresses, "task": {"type": task_type, "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(task))
+    monkeypatch.setenv("TFPS_DATA_PORT", "")
+    monkeypatch.delenv("TFPS_DATA_PORT")
+    monkeypatch.setattr(train, "run_task", lambda *_, **__: int(os.environ["TFPS_DATA_PORT"]))
+    assert train.train("fashion_mnist_sync", [SUBSET, "transport.data_port=7000"]) == 7000
+    monkeypatch.setenv("TFPS_DATA_PORT", "7001")
+    assert train.train("fashion_mnist_sync", [SUBSET, "transport.data_port=7000"]) == 7001

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.messages import check_message
+from tfps.cluster import lease_ports
 from tfps.transport.direct import Endpoint, Plain
 from tfps.transport.links import Peers
 from tfps.transport.reducer import Reducer
@@ -18,11 +21,15 @@ from tfps.transport.reducer import Reducer
 JOB = 7
 
 
+def make_reducer(port: int = 0) -> Reducer:
+    return Reducer(host="localhost", port=port, encryption=Plain())
+
+
 class Workers:
     """Reducers of some workers in this process."""
 
     def __init__(self, count: int) -> None:
-        self.reducers = [Reducer(host="localhost", encryption=Plain()) for _ in range(count)]
+        self.reducers = [make_reducer() for _ in range(count)]
         secret = secrets.token_bytes(32)
         found = {
             worker: dataclasses.replace(
@@ -114,3 +121,16 @@ def test_an_older_generation_has_no_sums(workers) -> None:
     done, *zeros = result.result(timeout=20)
     assert done == 0
     assert not any(each.astype(np.float64).any() for each in zeros)
+
+
+def test_the_port_is_the_configured_one() -> None:
+    """It is taken while a worker has a job, and the worker says so to the next one."""
+    with lease_ports(1) as lease:
+        (port,) = lease.ports
+    first, second = make_reducer(port), make_reducer(port)
+    assert Endpoint.from_json(first.accept(JOB, b"secret").decode()).port == port
+    problem = json.loads(second.accept(JOB, b"secret"))
+    check_message(problem, "TFPS_DATA_PORT", received=f"port {port}", remedy="free port")
+    first.retire(JOB)
+    assert Endpoint.from_json(second.accept(JOB, b"secret").decode()).port == port
+    second.retire(JOB)

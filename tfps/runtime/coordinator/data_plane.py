@@ -214,6 +214,9 @@ class DataPlane:
         Args:
             worker: the worker that joins them; its process may have been started anew.
             addresses: the addresses of all workers.
+
+        Raises:
+            ConfigError: the port that a worker has in its environment is in use.
         """
         if self.is_in_process:
             text = _get_process_reducer().accept(self.job_id, self._secret)
@@ -226,6 +229,8 @@ class DataPlane:
                         text = channel.ask(
                             tokens.ACCEPT, self.job_id, self._secret, patience_s=HANG_UP_TIMEOUT_S
                         )
+                        if isinstance(problem := json.loads(text), str):
+                            raise ConfigError(f"worker {each}: {problem}")
                         found, host = (
                             Endpoint.from_json(text.decode()),
                             split_address(addresses[each])[0],
@@ -350,7 +355,7 @@ def _get_process_links() -> Links:
 @functools.cache
 def _get_process_reducer() -> Reducer:
     """Return what adds up tensors of workers that are devices of this process."""
-    reducer = Reducer(host="localhost", encryption=Plain())
+    reducer = Reducer(host="localhost", port=0, encryption=Plain())
     reducer.register()
     return reducer
 
