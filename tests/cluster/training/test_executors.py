@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ RANDOM = np.random.default_rng(0)
 IDS, NUMBERS = RANDOM.integers(0, 50, (96, 4)), RANDOM.normal(size=(96, 8)).astype("float32")
 LABELS = RANDOM.integers(0, 3, 96)
 POOL = ExecutorChoice(is_one_thread=False, reason="this test")
+ONE_THREAD = ExecutorChoice(is_one_thread=True, reason="this test")
 TOLERANCE = 1e-6  # where TensorFlow fuses operations for the thread pool only
 
 pytestmark = pytest.mark.timeout(180)
@@ -29,6 +31,14 @@ pytestmark = pytest.mark.timeout(180)
 class UsersGather(keras.layers.Layer):
     def call(self, x: Any) -> Any:
         return tf.gather(tf.ones([50, 8]), tf.cast(x, tf.int32), name="users")  # the line
+
+
+class OldControlFlow(keras.layers.Layer):
+    """Has operations that TensorFlow refuses on one thread."""
+
+    def call(self, x: Any) -> Any:
+        switched = tf.raw_ops.Switch(data=tf.stop_gradient(x), pred=True)
+        return x + tf.raw_ops.Merge(inputs=list(switched)).output
 
 
 PROGRAMS: dict[str, tuple[Callable[[], list[Any]], Any]] = {
@@ -56,8 +66,8 @@ def _sparse_adagrad() -> Any:
     return tfps.optimizers.SparseUpdates(keras.optimizers.Adagrad(0.1))
 
 
-def _use_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfps.runtime.worker.fit_loop.choose_executor", lambda facts: POOL)
+def _use(choice: ExecutorChoice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfps.runtime.worker.fit_loop.choose_executor", lambda facts: choice)
 
 
 def _model(
@@ -97,7 +107,7 @@ def test_numbers_are_equal(
             kind
         ], executors
         results.append([*history.values(), evaluated, predicted, *model.get_weights()])
-        _use_pool(monkeypatch)
+        _use(POOL, monkeypatch)
     for on_one_thread, on_pool in zip(*results, strict=True):
         np.testing.assert_allclose(on_one_thread, on_pool, rtol=TOLERANCE, atol=TOLERANCE)
 
@@ -123,7 +133,42 @@ def test_an_error_names_its_operation_on_both(
             model.fit(np.full([32, 4], 99), LABELS[:32], batch_size=16, verbose=0)
         assert text in str(info.value)
         assert not is_chosen or strategy.stats().executors["train"].startswith(executor)
-        _use_pool(monkeypatch)
+        _use(POOL, monkeypatch)
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize(
+    ("is_forced", "reason"),
+    [
+        (False, "Merge is not supported on one thread"),
+        (True, "Single-threaded executor does not support switch op"),
+    ],
+    ids=["by the rule", "by TensorFlow"],
+)
+def test_a_graph_that_one_thread_refuses_runs_on_the_pool(
+    is_forced: bool,
+    reason: str,
+    strategy: tfps.ParameterServerStrategy,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "tfps")
+    results = []
+    for is_first in (True, False):
+        if is_forced or not is_first:
+            _use(ONE_THREAD if is_first else POOL, monkeypatch)
+        model = _model(strategy, [OldControlFlow()], NUMBERS)
+        options: Any = {"batch_size": 16, "epochs": 3, "shuffle": False, "verbose": 0}
+        history = model.fit(NUMBERS, LABELS, **options).history
+        assert model.optimizer.iterations.numpy() == 18
+        results.append([*history.values(), *model.get_weights()])
+        if is_first:
+            messages = [record.getMessage() for record in caplog.records]
+            (line,) = (text for text in messages if "thread pool" in text)
+            assert reason in line
+            assert reason in strategy.stats().executors["train"]
+    for refused, on_pool in zip(*results, strict=True):
+        np.testing.assert_array_equal(refused, on_pool)
 
 
 EARLY_START = """

@@ -31,6 +31,10 @@ REFUSAL = "Single-threaded executor does not support"
 logger = logging.getLogger(__name__)
 
 
+class OneThreadRefusal(Exception):
+    """TensorFlow refused to run a closure on one thread; the next run has a thread pool."""
+
+
 class CompiledProgram:
     """A compiled program: its server functions, its closure for workers, its source of batches.
 
@@ -102,7 +106,11 @@ class CompiledProgram:
                 self._set_executor(carrier, choice)
 
     def run(self, coordinator: Any, worker: int, *arguments: Any) -> Any:
-        """Run the traced closure on this thread's worker; cancelled when another closure fails."""
+        """Run the traced closure on this thread's worker; cancelled when another closure fails.
+
+        Raises:
+            OneThreadRefusal: the worker may have joined, and has to join again.
+        """
         carrier, given = self._carriers[worker], arguments
         concrete, choice = self.traced[carrier], self.executors[carrier]
         if self._mirrored is not None:
@@ -115,10 +123,10 @@ class CompiledProgram:
             with one_thread if choice.is_one_thread else contextlib.nullcontext():
                 return private.make_cancelable(coordinator, concrete)(*given)
         except tf.errors.OpError as error:
-            if choice.is_one_thread and REFUSAL in error.message:  # before the first operation
+            if choice.is_one_thread and REFUSAL in error.message:  # maybe of the loop's body only
                 reason = next(line for line in error.message.splitlines() if REFUSAL in line)
                 self._set_executor(carrier, ExecutorChoice(is_one_thread=False, reason=reason))
-                return self.run(coordinator, worker, *arguments)
+                raise OneThreadRefusal from error
             if not is_task_failure(error) and not is_unparsed_request_error(error):
                 graphs = [concrete.graph, *self.source.input_graphs]
                 place = f"on worker {worker}"

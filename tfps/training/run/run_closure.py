@@ -16,7 +16,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.closures.closure_error import LOST_SERVER
 from tfps.bridge.functions.chief_constant import chief_constant, copy_to_chief
 from tfps.consistency.ledger import Status
-from tfps.runtime.compile.compiled import CompiledProgram
+from tfps.runtime.compile.compiled import CompiledProgram, OneThreadRefusal
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.coordinator.worker_error import read_servers_error
 from tfps.runtime.program.program import Program
@@ -156,7 +156,8 @@ class RunClosure:
     ) -> bool | None:
         """Run a closure; return whether every server replied to its last message.
 
-        Return None if its group has another member, or has lost one, and it has to join again.
+        Return None if it has to join again: its group has another member, or has lost one, or it
+        runs with another executor.
         """
         compiled = progress.compiled
         known_to, first, steps = compiled.workers_with_run, progress.first, progress.steps
@@ -168,6 +169,9 @@ class RunClosure:
         arguments = compiled.source.select_arguments(run_arguments, worker)
         try:
             result, *outputs = compiled.run(self._coordinator, worker, control, seeds, arguments)
+        except OneThreadRefusal:
+            self._runtime.members.evict(worker, incarnation)
+            return None
         except tf.errors.InvalidArgumentError as failure:
             if NO_OWNER in failure.message:
                 raise make_lost_error(self._runtime.checkpoint_folder) from failure
