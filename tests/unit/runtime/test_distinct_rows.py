@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 
 from tests.scaled_examples import scaled_examples
 from tfps.optimizers.gathered_rows import concat_rows
-from tfps.partitioners.row_rule import RULES, rows_of
+from tfps.partitioners.row_rule import RULES, ShuffledRows, rows_of
 from tfps.runtime.worker.row_gradients import RowValues
 from tfps.runtime.worker.shard_rows import DistinctRows
 
@@ -31,22 +32,33 @@ def _table(rule: Any) -> Any:
 
 @settings(max_examples=scaled_examples(30))
 @given(
-    st.lists(st.integers(0, ROWS - 1), max_size=20),
-    st.sampled_from(sorted(RULES)),
+    st.lists(
+        st.tuples(st.sampled_from(sorted(RULES)), st.lists(st.integers(0, ROWS - 1), max_size=20)),
+        min_size=1,
+        max_size=4,
+    ),
     st.integers(1, 5),
 )
 def test_each_id_finds_its_row_and_its_gradient_goes_there(
-    ids: list[int], rule_name: str, shards: int
+    tables: list[tuple[str, list[int]]], shards: int
 ) -> None:
-    rule = RULES[rule_name](rows=ROWS, shards=shards)
+    """Whatever the ids and the rules of other tables are."""
+    rules = [RULES[name](rows=ROWS, shards=shards) for name, _ in tables]
     devices = [str(k) for k in range(shards)]
-    asked = tf.constant(ids, tf.int64)
-    rows = DistinctRows.from_ids(_table(rule), asked, devices=devices)
+    asked = [tf.constant(ids, tf.int64) for _, ids in tables]
+    found = DistinctRows.from_ids([*map(_table, rules)], asked, devices=devices)
+    for rule, ids, rows in zip(rules, asked, found, strict=True):
+        assert rows.requested_ids is ids
+        _assert_rows_and_gradient(rule, ids, rows)
+
+
+def _assert_rows_and_gradient(rule: Any, asked: tf.Tensor, rows: DistinctRows) -> None:
+    ids, shards = asked.numpy(), rule.shards
     assert [part.server for part in rows.parts] == [shards - 1 - k for k in range(shards)]
     brought = [rows_of(rule, k)[part.row_indices.numpy()] for k, part in enumerate(rows.parts)]
     ids_of_rows = np.concatenate(brought)
     assert sorted(ids_of_rows) == sorted(set(ids))
-    assert int(rows.count) == len(ids_of_rows)
+    assert int(rows.size) == len(ids_of_rows)
     np.testing.assert_array_equal(ids_of_rows[rows.positions.numpy()], ids)
 
     gradients = np.arange(1.0, 1 + 2 * len(ids)).reshape(-1, 2)
@@ -57,6 +69,16 @@ def test_each_id_finds_its_row_and_its_gradient_goes_there(
     expected = np.zeros([ROWS, 2])
     np.add.at(expected, ids, gradients)
     np.testing.assert_allclose(pushed, expected)
+
+
+def test_tables_of_one_rule_share_the_operations_that_divide_their_rows() -> None:
+    rule, other = ShuffledRows(ROWS, 2), ShuffledRows(ROWS + 1, 2)
+    with tf.Graph().as_default() as graph:
+        asked = [tf.constant([k, 3], tf.int64) for k in range(4)]
+        tables = [_table(rule), _table(other), _table(rule), _table(rule)]
+        DistinctRows.from_ids(tables, asked, devices=["0", "1"])
+    kinds = Counter(operation.type for operation in graph.get_operations())
+    assert kinds["FloorMod"] == kinds["DynamicPartition"] == 2 * len({rule, other})
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (0, 1), (0, 0, 2)])

@@ -34,7 +34,10 @@ def test_what_is_named_is_read(
     rows: list[int], row_indices: list[list[int] | None], id_count: int
 ) -> None:
     shards = _shards(*rows)
-    named = [None if each is None else tf.constant(each, tf.int64) for each in row_indices]
+    named = [
+        None if each is None else (tf.constant(each, tf.int64), tf.constant(len(each), tf.int64))
+        for each in row_indices
+    ]
     ids = encode_row_indices(shards, named)
     assert (ids.dtype, ids.shape.rank, len(ids)) == (tf.int64, 1, id_count)
     found = tf.function(lambda ids: decode_row_indices(shards, ids), autograph=False)(ids)

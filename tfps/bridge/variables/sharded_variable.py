@@ -15,7 +15,7 @@ from tfps.bridge.variables.row_blocks import iter_row_ranges, read_block, write_
 from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.bridge.variables.shards import (
     WHOLE_BYTES,
-    RowsByShard,
+    OrderedRows,
     get_size_bytes,
     join_by_rule,
     split_by_rule,
@@ -105,12 +105,12 @@ class ShardedVariable(ComposedVariable):
         return tf.reshape(looked_up, tf.concat([tf.shape(indices), self.shape[1:]], 0), name=name)
 
     def _look_up_rows(self, rows: tf.Tensor) -> tf.Tensor:
-        divided = RowsByShard.from_rows(self.rule, rows)
+        (ordered,) = OrderedRows.from_requests(self.rule, [rows])
         parts = [
             native.sparse_read(row_indices)
-            for native, row_indices in zip(self.variables, divided.row_indices, strict=True)
+            for native, row_indices in zip(self.variables, ordered.row_indices, strict=True)
         ]
-        return tf.dynamic_stitch(divided.positions, parts)
+        return tf.gather(tf.concat(parts, 0), ordered.places)
 
     def gather_nd(self, indices: Any, name: Any = None) -> tf.Tensor:
         return tf.gather_nd(tf.convert_to_tensor(self._read_variable_op()), indices, name=name)

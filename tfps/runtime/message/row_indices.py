@@ -18,16 +18,19 @@ def choose_index_dtype(shards: Sequence[Any]) -> tf.DType:
     return tf.int32 if most <= tf.int32.max else tf.int64
 
 
-def encode_row_indices(shards: Sequence[Any], row_indices: Sequence[tf.Tensor | None]) -> tf.Tensor:
+def encode_row_indices(
+    shards: Sequence[Any], row_indices: Sequence[tuple[tf.Tensor, tf.Tensor] | None]
+) -> tf.Tensor:
     """Encode row indices as the ids of a message.
 
     Args:
         shards: shards of tables on one server, as Keras variables.
-        row_indices: the row indices in each of them, int64; None: no rows.
+        row_indices: the row indices in each of them, and how many these are, both int64; None: no
+            rows.
     """
     dtype = choose_index_dtype(shards)
-    counts = [0 if each is None else tf.size(each, tf.int64) for each in row_indices]
-    named = [each for each in row_indices if each is not None]
+    counts = [0 if each is None else each[1] for each in row_indices]
+    named = [each[0] for each in row_indices if each is not None]
     numbers = tf.concat([tf.convert_to_tensor(counts, tf.int64), *named], 0)
     if dtype == tf.int64:
         return numbers

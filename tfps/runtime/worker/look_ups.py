@@ -118,7 +118,8 @@ class LookUps:
         known = self._distinct.get(number)
         if known is not None and known.requested_ids is ids:
             return known
-        return self._find_distinct(number, tf.cast(ids, tf.int64))
+        (found,) = self._find_distinct([number], [tf.cast(ids, tf.int64)])
+        return found
 
     def on_graph_complete(self, graph: Any) -> None:
         """Send the look-ups of a graph whose trace has ended."""
@@ -172,7 +173,8 @@ class LookUps:
             by_table[look_up.number].append(place)
         numbers = sorted(by_table)
         ids = {n: concat_rows([look_ups[place].ids for place in by_table[n]]) for n in numbers}
-        distinct = {n: self._find_distinct(n, ids[n]) for n in numbers}
+        found = self._find_distinct(numbers, [ids[n] for n in numbers])
+        distinct = dict(zip(numbers, found, strict=True))
         self._distinct.update(distinct)
         parts = {n: distinct[n].parts for n in numbers}
         asked: defaultdict[int, list[ShardRows]] = defaultdict(list)
@@ -204,8 +206,11 @@ class LookUps:
             rows_by_look_up.update(zip(by_table[n], each, strict=True))
         return [rows_by_look_up[place] for place in range(len(look_ups))]
 
-    def _find_distinct(self, number: int, ids: tf.Tensor) -> DistinctRows:
-        return DistinctRows.from_ids(self._tables[number], ids, devices=self._devices)
+    def _find_distinct(
+        self, numbers: Sequence[int], ids: Sequence[tf.Tensor]
+    ) -> list[DistinctRows]:
+        tables = [self._tables[number] for number in numbers]
+        return DistinctRows.from_ids(tables, ids, devices=self._devices)
 
     def _encode_bodies(
         self, asked: Mapping[int, Sequence[ShardRows]], *, after: Sequence[Any]
@@ -213,7 +218,7 @@ class LookUps:
         """Encode the row indices as bodies of requests, by server."""
         bodies = {}
         for server, parts in asked.items():
-            row_indices = {id(part.shard): part.row_indices for part in parts}
+            row_indices = {id(part.shard): (part.row_indices, part.size) for part in parts}
             shards = self._servers[server].look_up_shards()
             ids = encode_row_indices(shards, [row_indices.get(id(shard)) for shard in shards])
             with tf.control_dependencies(list(after)):
@@ -247,7 +252,7 @@ class LookUps:
         Zeros if a lost server has not replied: that step does not count.
         """
         formats = self._get_formats(server, parts)
-        counts = [tf.size(part.row_indices, tf.int64) for part in parts]
+        counts = [part.size for part in parts]
         whole = _count_row_bytes(parts, formats)
         payload = tf.cond(
             tf.equal(whole, tf.size(reply.payload, tf.int64)),
@@ -259,7 +264,7 @@ class LookUps:
 
 def _count_row_bytes(parts: Sequence[ShardRows], formats: Sequence[RowFormat]) -> tf.Tensor:
     """Return the number of bytes of the encoded rows of some shards."""
-    counts = tf.stack([tf.size(part.row_indices, tf.int64) for part in parts])
+    counts = tf.stack([part.size for part in parts])
     return tf.reduce_sum(counts * [each.size_bytes for each in formats])
 
 

@@ -29,13 +29,13 @@ class RowValues(NamedTuple):
             gradient: the gradient of the table.
             rows: the rows that its ids name.
         """
-        values = tf.math.unsorted_segment_sum(gradient.values, rows.positions, rows.count)
+        values = tf.math.unsorted_segment_sum(gradient.values, rows.positions, rows.size)
         return cls(values, rows.parts)
 
     @property
     def values_by_part(self) -> list[tf.Tensor]:
         """The values of the rows of each part."""
-        sizes = [tf.size(part.row_indices) for part in self.parts]
+        sizes = [part.size for part in self.parts]
         if len(sizes) == 1:
             return [self.values]
         return tf.split(self.values, tf.stack(sizes), num=len(sizes))
@@ -66,30 +66,31 @@ def build_row_bodies(
     skips_together = isinstance(unwrap_optimizer(optimizer), LossScaleOptimizer)
     for rows in gradients:
         for part, own_values in zip(rows.parts, rows.values_by_part, strict=True):
-            row_indices, part_values = part.row_indices, tf.cast(own_values, part.native.dtype)
+            pushed_part, part_values = part, tf.cast(own_values, part.native.dtype)
             if skips_together:
-                row_indices, part_values = _mark_if_not_finite(
-                    row_indices, part_values, of_all=rows.values
+                pushed_part, part_values = _mark_if_not_finite(
+                    part, part_values, of_all=rows.values
                 )
-            pushed.setdefault(part.server, []).append(part._replace(row_indices=row_indices))
+            pushed.setdefault(part.server, []).append(pushed_part)
             data = formats[id(part.shard)].encode(part_values, seed=seed)
             values.setdefault(part.server, []).append(data)
     return {p: Body(tf.concat(values[p], 0), _encode_ids(pushed[p])) for p in pushed}
 
 
 def _mark_if_not_finite(
-    row_indices: tf.Tensor, rows: tf.Tensor, *, of_all: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
+    part: ShardRows, rows: tf.Tensor, *, of_all: tf.Tensor
+) -> tuple[ShardRows, tf.Tensor]:
     """Add a NaN row if there are no rows and a gradient is not finite, so that all servers skip."""
     is_finite = tf.reduce_all(tf.math.is_finite(of_all))
-    more = tf.cast(tf.logical_not(is_finite) & tf.equal(tf.size(row_indices), 0), tf.int32)
+    more = tf.cast(tf.logical_not(is_finite) & tf.equal(part.size, 0), tf.int32)
     missing = tf.fill(tf.concat([more[None], tf.shape(rows)[1:]], 0), float("nan"))
-    return (
-        tf.concat([row_indices, tf.zeros(more[None], tf.int64)], 0),
-        tf.concat([rows, tf.cast(missing, rows.dtype)], 0),
-    )
+    row_indices = tf.concat([part.row_indices, tf.zeros(more[None], tf.int64)], 0)
+    marked = part._replace(row_indices=row_indices, size=tf.size(row_indices, tf.int64))
+    return marked, tf.concat([rows, tf.cast(missing, rows.dtype)], 0)
 
 
 def _encode_ids(parts: Sequence[ShardRows]) -> tf.Tensor:
     """Encode row indices as the ids of a message to one server."""
-    return encode_row_indices([part.shard for part in parts], [part.row_indices for part in parts])
+    return encode_row_indices(
+        [part.shard for part in parts], [(part.row_indices, part.size) for part in parts]
+    )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfps.bridge.variables.shards import RowsByShard, get_row_rule, get_shards
+from tfps.bridge.variables.shards import OrderedRows, get_row_rule, get_shards
 
 
 class ShardRows(NamedTuple):
@@ -16,6 +16,7 @@ class ShardRows(NamedTuple):
     server: int
     shard: Any  # as a Keras variable
     row_indices: tf.Tensor  # the indices in the shard
+    size: tf.Tensor  # how many, int64
 
     @property
     def native(self) -> Any:
@@ -33,26 +34,35 @@ class DistinctRows(NamedTuple):
     requested_ids: tf.Tensor  # the ids as they were given
     positions: tf.Tensor  # the indices of the given ids among these rows, int32
     parts: Sequence[ShardRows]  # by shard
+    size: tf.Tensor  # the number of rows, int32
 
     @classmethod
-    def from_ids(cls, table: Any, ids: tf.Tensor, *, devices: Sequence[str]) -> DistinctRows:
-        """Find the rows that ids name.
+    def from_ids(
+        cls, tables: Sequence[Any], ids: Sequence[tf.Tensor], *, devices: Sequence[str]
+    ) -> list[DistinctRows]:
+        """Find the rows that the ids of each table name; tables of one row rule share operations.
 
         Args:
-            table: a Keras variable.
-            ids: an int64 vector.
+            tables: Keras variables.
+            ids: an int64 vector for each.
             devices: the servers' devices, in their order.
         """
-        shards = get_shards(table)
-        servers = [devices.index(shard._value.device) for shard in shards]
-        distinct, positions = tf.unique(ids)
-        divided = RowsByShard.from_rows(get_row_rule(table), distinct)
-        if len(shards) > 1:
-            order = tf.concat(divided.positions, 0)
-            positions = tf.gather(tf.math.invert_permutation(order), positions)
-        return cls(ids, positions, list(map(ShardRows, servers, shards, divided.row_indices)))
-
-    @property
-    def count(self) -> tf.Tensor:
-        """The number of rows, int32."""
-        return tf.add_n([tf.size(part.row_indices) for part in self.parts])
+        unique, rules = [tf.unique(each) for each in ids], [get_row_rule(each) for each in tables]
+        ordered: dict[int, OrderedRows] = {}
+        for rule in dict.fromkeys(rules):
+            numbers = [k for k, each in enumerate(rules) if each == rule]
+            found = OrderedRows.from_requests(rule, [unique[k].y for k in numbers])
+            ordered.update(zip(numbers, found, strict=True))
+        distinct = []
+        for table, own_ids, (rows, positions), order in zip(
+            tables, ids, unique, (ordered[k] for k in range(len(tables))), strict=True
+        ):
+            shards = get_shards(table)
+            if len(shards) > 1:
+                positions = tf.gather(order.places, positions)
+            parts = [
+                ShardRows(devices.index(shard._value.device), shard, each, tf.size(each, tf.int64))
+                for shard, each in zip(shards, order.row_indices, strict=True)
+            ]
+            distinct.append(cls(own_ids, positions, parts, tf.size(rows)))
+        return distinct

@@ -173,7 +173,7 @@ class RowPrimitives:
         )
         with tf.control_dependencies([check_ids([RequestedIds.from_ids(ids, table)])]):
             checked = tf.identity(ids)
-        distinct = DistinctRows.from_ids(table, checked, devices=devices)
+        (distinct,) = DistinctRows.from_ids([table], [checked], devices=devices)
         rows = RowValues.from_gradient(tf.IndexedSlices(gradients, checked), distinct)
         if not isinstance(call.optimizer, GradientSubtraction):
             values = prepare_gradients(
