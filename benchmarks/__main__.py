@@ -17,6 +17,7 @@ from benchmarks.consistency import Consistency
 from benchmarks.embedding import Embeddings
 from benchmarks.journal import TurnJournal
 from benchmarks.network import NetworkBenchmark
+from benchmarks.operations import operations
 from benchmarks.placement import PlacementBenchmark
 from benchmarks.recovery import RecoveryBenchmark
 from benchmarks.results import Results
@@ -131,6 +132,7 @@ def _followed(benchmark: Benchmark, *, log_dir: Path, journal: TurnJournal) -> R
 
 for _kind in BENCHMARKS:
     main.add_command(command_of(_kind))
+main.add_command(operations)
 
 if __name__ == "__main__":
     main()

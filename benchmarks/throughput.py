@@ -106,7 +106,7 @@ class Throughput(Benchmark):
             first_step_s = time.perf_counter() - begin_s
             clock = measured_epochs(
                 epochs,
-                lambda: tasks.clock(by_role=False),
+                tasks.clock,
                 unit_steps=shape.unit_steps,
                 epochs=self.epochs,
                 epoch_s=self.epoch_s,
@@ -135,6 +135,7 @@ class Throughput(Benchmark):
                 ratio_text,
             ),
             Measure("", to_single, "vs.\nsingle", ratio_text),
+            Measure("switches_per_step_of_workers", switches_per_step_of_workers),
             Measure("seconds_to_first_step", _first_step_s, "first\nstep", middle),
             Measure("memory_mib", memory_mib_by_role, "MiB", largest_mib),
             Measure(f"ratio_to_{BASELINE}", lambda case: _rounded(to_stock(case))),
@@ -223,6 +224,13 @@ def memory_mib_by_role(case: Case) -> dict[str, Spread]:
     """Return the largest peak memory of each role's tasks, in MiB."""
     runs = [run["memory_mib"] for run in case.runs.values()]
     return {role: Spread.from_samples(run[role] for run in runs) for role in runs[0]}
+
+
+def switches_per_step_of_workers(case: Case) -> Spread | None:
+    """Return the voluntary context switches of a step in the workers; None without workers."""
+    if not all("worker" in sample.group_switches for sample in case.samples):
+        return None
+    return case.spread_of_samples(lambda sample: sample.group_switches_per_step("worker"))
 
 
 def largest_mib(spreads: Mapping[str, Spread]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
@@ -16,6 +17,7 @@ import tfps
 
 # The system's own count of the most memory, so that no moment is missed between two looks.
 PEAK = re.compile(r"^VmHWM:\s*(\d+) kB$", re.MULTILINE)
+SWITCHES = re.compile(r"^voluntary_ctxt_switches:\s*(\d+)$", re.MULTILINE)
 EVERY = ""  # all processes, whatever their role
 
 
@@ -28,6 +30,8 @@ class Sample:
     cpu_seconds: float  # of all processes that took part
     other_cpu_seconds: float  # of everything else on the machine: how quiet it was
     group_cpu_seconds: Mapping[str, float] = field(default_factory=dict)  # by role, if asked for
+    # Voluntary context switches: a thread waits, for another one or for a message.
+    group_switches: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def steps_per_s(self) -> float:
@@ -41,6 +45,10 @@ class Sample:
     def group_cpu_ms_per_step(self, group: str) -> float:
         """Return the CPU milliseconds of a step in the processes of one role."""
         return 1e3 * self.group_cpu_seconds[group] / max(1, self.steps)
+
+    def group_switches_per_step(self, group: str) -> float:
+        """Return the voluntary context switches of a step in the processes of one role."""
+        return self.group_switches[group] / max(1, self.steps)
 
     @property
     def other_cores(self) -> float:
@@ -60,9 +68,11 @@ class EpochClock:
         counted = {EVERY: [os.getpid(), *processes], **(groups or {})}
         self._groups = {name: list(map(psutil.Process, each)) for name, each in counted.items()}
         self._begun: tuple[float, dict[str, float], float] = (0.0, {}, 0.0)
+        self._begun_switches: dict[str, int] = {}
         self.samples: list[Sample] = []
 
     def begin(self) -> None:
+        self._begun_switches = self._count_switches()
         self._begun = (_machine_cpu_s(), self._cpu_s(), time.perf_counter())
 
     def end(self, steps: int) -> None:
@@ -72,11 +82,20 @@ class EpochClock:
         groups_s = {name: cpu_s - begun_cpu_s[name] for name, cpu_s in self._cpu_s().items()}
         ours_s = groups_s.pop(EVERY)
         others_s = max(0.0, _machine_cpu_s() - begun_machine_s - ours_s)
-        self.samples.append(Sample(steps, now_s - begun_s, ours_s, others_s, groups_s))
+        begun = self._begun_switches
+        switches = {name: now - begun[name] for name, now in self._count_switches().items()}
+        self.samples.append(Sample(steps, now_s - begun_s, ours_s, others_s, groups_s, switches))
 
     def _cpu_s(self) -> dict[str, float]:
         """Return the CPU seconds of each group until now."""
         return {name: sum(map(_cpu_s, group)) for name, group in self._groups.items()}
+
+    def _count_switches(self) -> dict[str, int]:
+        """Return the voluntary context switches of each role until now."""
+        groups = (name for name in self._groups if name != EVERY)
+        return {
+            name: sum(count_switches(each.pid) for each in self._groups[name]) for name in groups
+        }
 
 
 def clock_callback(keras: Any, clock: EpochClock, steps: int, *, rounds: int = 1) -> Any:
@@ -128,6 +147,15 @@ def peak_of(status: str) -> float:
     if found is None:
         raise ValueError(f"expected a line with VmHWM, received {status!r}")
     return int(found[1]) / 1024
+
+
+def count_switches(process: int) -> int:
+    """Return the voluntary context switches of a process's threads; psutil has one thread's."""
+    found = 0
+    for status in Path(f"/proc/{process}/task").glob("*/status"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
+            found += sum(map(int, SWITCHES.findall(status.read_text())))
+    return found
 
 
 def _cpu_s(process: psutil.Process) -> float:

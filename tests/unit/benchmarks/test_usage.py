@@ -3,11 +3,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
-from benchmarks.usage import EpochClock
+from benchmarks.usage import EpochClock, count_switches
 
 PEAK_PROGRAM = """
 import os
@@ -54,6 +55,29 @@ def _cpu_s(process: int) -> float:
     with open(f"/proc/{process}/stat") as stat:
         fields = stat.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_the_clock_counts_the_context_switches_of_all_threads() -> None:
+    ended = threading.Event()
+
+    def wait_often() -> None:
+        while not ended.wait(0.001):
+            pass
+
+    waiter = threading.Thread(target=wait_often)
+    waiter.start()
+    clock = EpochClock([], groups={"worker": [os.getpid()]})
+    clock.begin()
+    before = count_switches(os.getpid())
+    deadline = time.monotonic() + 30
+    while count_switches(os.getpid()) < before + 20 and time.monotonic() < deadline:
+        pass
+    clock.end(steps=10)
+    ended.set()
+    waiter.join()
+    (sample,) = clock.samples
+    assert list(sample.group_switches) == ["worker"]
+    assert sample.group_switches_per_step("worker") >= 2
 
 
 def test_the_peak_stays_when_memory_is_given_back() -> None:
