@@ -88,7 +88,12 @@ def test_the_strategy_knows_how_often_tasks_are_started_again(
     changes = ["restarts.budget=5", "restarts.min_workers=2", "restarts.hang_timeout_s=7.0"]
     config = load(config_path(None), changes)
     with train.strategy_of_job(config, resolver=None) as strategy:
-        fault_tolerance = tfps.FaultTolerance(restart_budget=5, min_workers=2, hang_timeout_s=7.0)
+        fault_tolerance = tfps.FaultTolerance(
+            checkpoints=Path("runs/fashion_mnist/checkpoints"),
+            restart_budget=5,
+            min_workers=2,
+            hang_timeout_s=7.0,
+        )
         assert strategy.options["fault_tolerance"] == fault_tolerance
 
 
