@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,6 +16,7 @@ from tfps.cluster.timeout import CHIEF_TIMEOUT_S, DEFAULT_CHIEF_TIMEOUT_S
 from tfps.errors import ConfigError
 from tfps.launch import serving
 from tfps.launch.serving import ServiceEnd, serve
+from tfps.stop_signals import STOP_SIGNALS
 
 
 def _spec(task_type: str) -> ClusterSpec:
@@ -24,6 +27,15 @@ def _spec(task_type: str) -> ClusterSpec:
 @pytest.fixture(autouse=True)
 def _quick_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "REPLY_DELAY_S", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    """Put the handlers of signals back: those of a task would end pytest at its next signal."""
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.mark.parametrize(("received", "status"), [(0, 0), (1, 1), (7, 1), (75, 75), (130, 1)])

@@ -78,7 +78,7 @@ def later(folder: Path) -> tfps.callbacks.Resume:
     return tfps.callbacks.Resume(folder, every_s=3600.0)
 
 
-@pytest.mark.rare  # a signal of another thread has ended the process of pytest on a busy machine
+@pytest.mark.quick("rounds-7")
 @pytest.mark.parametrize("updates", [7, 60])
 @pytest.mark.parametrize("mode", [None, tfps.Synchronous()], ids=["asynchronous", "rounds"])
 def test_each_example_is_used_once_by_workers_that_do_not_wait(
