@@ -242,14 +242,15 @@ def end_after_save(spec: ClusterSpec, number: int, frame: FrameType | None) -> N
         import numpy as np
         import tensorflow as tf
 
-        chief = ("chief", 0, present_cluster(spec).address("chief", 0))
-        if accepts_connections(chief[2]):
-            try:
-                index = np.int64(spec.task_index or 0)
+        try:
+            address = present_cluster(spec).address("chief", 0)
+            if address and accepts_connections(address):
+                chief, index = ("chief", 0, address), np.int64(spec.task_index or 0)
                 call_task(chief, LEAVE, index, returns=np.int32(0), timeout_s=SAVE_GRACE_S)
-            except (UnknownFunction, tf.errors.OpError) as error:
-                write_message(f"the chief saves nothing: {error}")
-        end_at_once(name, number, frame)
+        except (UnknownFunction, tf.errors.OpError) as error:
+            write_message(f"the chief saves nothing: {error}")
+        finally:  # whatever happens, a signal ends this task
+            end_at_once(name, number, frame)
 
     threading.Thread(target=ask_and_end, daemon=True).start()
 
