@@ -99,9 +99,10 @@ def lease_ports(count: int, *, host: str = "127.0.0.1") -> PortLease:
 def _reserve(host: str, port: int) -> socket.socket | None:
     reservation = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
+        reservation.bind((host, port))
+        # Only now: with it, the port could be bound that another process has just reserved.
         if hasattr(socket, "SO_REUSEPORT"):
             reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        reservation.bind((host, port))
     except OSError:  # in use by now: the caller picks another one
         reservation.close()
         return None

@@ -39,8 +39,7 @@ def _logits(model: keras.Model) -> np.ndarray:
     return X @ kernel + bias
 
 
-# Open: in the order of `make test` workers were lost here twice, and it hung; elsewhere it passes.
-@pytest.mark.slow
+@pytest.mark.quick("arrays")
 @pytest.mark.parametrize("kind", INPUTS)
 def test_predict_runs_on_the_workers_in_order(
     kind: str, model: keras.Model, strategy: tfps.ParameterServerStrategy

@@ -24,6 +24,19 @@ def test_leased_ports_are_distinct_and_taken() -> None:
             other.bind(("127.0.0.1", port))
 
 
+def test_a_port_that_was_reserved_meanwhile_is_not_leased_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two processes may pick the same free port before one of them reserves it."""
+    with lease_ports(2) as lease:
+        taken, free = lease.ports
+        lease.release(free)
+        picked = iter([taken, free])
+        monkeypatch.setattr("portpicker.pick_unused_port", lambda: next(picked))
+        with lease_ports(1) as other:
+            assert other.ports == (free,)
+
+
 @NEEDS_SHARING
 def test_a_task_listens_on_its_port_while_it_stays_leased() -> None:
     with lease_ports(1) as lease:

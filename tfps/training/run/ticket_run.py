@@ -151,7 +151,8 @@ class TicketRun(RunProgress):
                     self._schedule_closures()
                 elif workers_without_closure := self._count_further_closures(steps):
                     self.dispatch.schedule(workers_without_closure)
-                else:
+                else:  # the end of data of unknown length
+                    self.traffic.sample(self.completed, now_s=self.sampled_s, is_last=True)
                     return False
             elif self.dispatch.failures.is_reconnecting and not self._recalled:
                 # TensorFlow takes a worker in only when no closure runs: end them for a moment.
