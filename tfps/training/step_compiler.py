@@ -28,6 +28,7 @@ from tfps.training.batch_hooks import BatchHooks
 from tfps.training.fit_strategy import FitStrategy
 from tfps.training.input.batch import relaxed_spec
 from tfps.training.input.one_batch import OneBatch
+from tfps.training.run.mirrored_home import check_copies
 
 PREDICT_TRAINS = (
     "{}: received a predict_step that calls an optimizer, expected one that only predicts. Train "
@@ -111,6 +112,8 @@ class StepCompiler:
                         strategy.runtime.is_mirrored,
                         can_add_up=strategy.runtime.data_plane.has_peers,
                     )
+                if program.schedule.mirrored is not None:
+                    check_copies(program.schedule.mirrored, strategy.runtime.worker_channels)
                 strategy.updates.get_program_updates(
                     program
                 )  # what optimizers have settles before a trace

@@ -1,22 +1,30 @@
-"""Bring the newest weights that workers train by all-reduce home, if no worker has done so."""
+"""The copies of weights that workers train by all-reduce: whether they fit, and their way home."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfps.bridge.variables.worker_local_variable import WorkerLocalTensor, WorkerLocalVariable
 from tfps.checkpoint.commit import Folder
-from tfps.errors import CheckpointError
+from tfps.errors import CheckpointError, UnsupportedError
+from tfps.runtime.coordinator.connections import ControlChannel
+from tfps.runtime.coordinator.control_plane import NoSuchFunction
 from tfps.runtime.coordinator.runtime import Runtime
+from tfps.runtime.program.mirroring import BY_SERVERS
 from tfps.runtime.program.schedule import MirroredTraining
 from tfps.runtime.server.fit_half import FitHalf
 from tfps.runtime.worker.mirrored_copies import TORN, UPDATES_NAME
+from tfps.transport.tokens import USAGE
+from tfps.units import format_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +37,37 @@ NEWEST = "Restore checkpoint %d, the newest one in %s, with tfps.CheckpointManag
 NO_CHECKPOINT = (
     "There is no checkpoint: train from the beginning, and save some with tfps.callbacks.Checkpoint"
 )
+
+
+def check_copies(mirrored: MirroredTraining, channels: Iterable[ControlChannel]) -> None:
+    """Check that the memory of each worker can hold the copies of weights and slots, and a sum.
+
+    Args:
+        mirrored: the weights.
+        channels: a connection with each worker.
+
+    Raises:
+        UnsupportedError: a worker has less memory than they need.
+    """
+
+    def count_bytes(variable: Any) -> int:
+        return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
+
+    variables = (*mirrored.weights, *mirrored.slots, *mirrored.weights)  # a sum of gradients
+    needed_bytes = sum(map(count_bytes, variables))
+    for worker, channel in enumerate(channels):
+        try:
+            has_bytes = json.loads(bytes(channel.ask(USAGE)))["memory_limit_bytes"]
+        except (NoSuchFunction, tf.errors.UnavailableError):
+            continue  # a part of this process, or a worker that was lost just now
+        if needed_bytes > has_bytes:
+            largest = max(mirrored.weights, key=count_bytes).path
+            raise UnsupportedError(
+                f"placement: received AllReduce() for copies of {format_bytes(needed_bytes)}, with "
+                f"slots and gradients, expected no more than the {format_bytes(has_bytes)} of "
+                f"memory of worker {worker}. The largest is {largest}: "
+                f"{BY_SERVERS.format(path=largest)}"
+            )
 
 
 def make_lost_error(folder: Path | None) -> CheckpointError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from tfps.optimizers import ByTable
 from tfps.placement import AllReduce, ByPath
 from tfps.runtime.program.schedule import MirroredTraining
 from tfps.testing import InProcessCluster
-from tfps.training.run.mirrored_home import bring_home, make_lost_error
+from tfps.training.run.mirrored_home import bring_home, check_copies, make_lost_error
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -364,6 +365,22 @@ def test_only_errors_of_users_come_before_lost_weights(cause: BaseException | No
         assert raised.value.__cause__ is cause
     else:
         bring_home(nothing, runtime=runtime, halves=[], cause=cause)
+
+
+@pytest.mark.parametrize("gigabytes", [11, 13])
+def test_copies_fit_into_the_memory_of_each_worker(gigabytes: int) -> None:
+    weight = SimpleNamespace(path="dense/kernel", shape=(10**6, 1000), dtype="float32")
+    slot = SimpleNamespace(path="momentum", shape=(10**6, 1000), dtype="float32")
+    usage = json.dumps({"memory_limit_bytes": gigabytes * 10**9}).encode()
+    worker: Any = SimpleNamespace(ask=lambda token: np.bytes_(usage))
+    training = MirroredTraining((weight,), (slot,), ())
+    if gigabytes < 12:
+        with pytest.raises(UnsupportedError, match="expected no more than the 11.0 GB") as caught:
+            check_copies(training, [worker])
+        assert "copies of 12.0 GB" in str(caught.value)
+        assert "'dense/kernel': 'least_loaded'" in str(caught.value)
+    else:
+        check_copies(training, [worker])
 
 
 SGD = keras.optimizers.SGD
