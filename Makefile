@@ -21,8 +21,10 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
-# A cluster leaves half of two cores idle: other tests run beside it.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder --hypothesis-seed=$(SEED)
+# A cluster leaves half of two cores idle: other tests run beside it. Of a process that has crashed,
+# as at a test's time limit, pytest-xdist would wait for tests that it sends to no other.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder \
+	--max-worker-restart=0 --hypothesis-seed=$(SEED)
 # ARGS within a title in single quotes.
 SHOWN = $(subst ','\'',$(ARGS))
 
