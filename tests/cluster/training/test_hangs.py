@@ -37,7 +37,6 @@ def batches(_context: tf.distribute.InputContext) -> tf.data.Dataset:
     return tf.data.Dataset.range(1000).map(example).batch(4)
 
 
-@pytest.mark.rare
 def test_a_profile_while_the_input_calls_python(
     strategy: tfps.ParameterServerStrategy, tmp_path: Path
 ) -> None:

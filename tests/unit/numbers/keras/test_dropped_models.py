@@ -95,7 +95,6 @@ def assert_nothing_is_left(
     assert held[2] == held[1]
 
 
-@pytest.mark.rare
 @pytest.mark.quick("scheduled")
 @pytest.mark.parametrize("train", [fit, one_batch, scheduled])
 def test_a_dropped_model_is_freed(

@@ -20,7 +20,6 @@ def asynchronous_execution() -> Iterator[None]:
     tf.config.experimental.set_synchronous_execution(True)
 
 
-@pytest.mark.rare
 def test_training_ends_asynchronous_execution_and_says_so_once(
     comparison: Comparison, asynchronous_execution: None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -37,7 +36,6 @@ def eager_functions() -> Iterator[None]:
     tf.config.run_functions_eagerly(False)
 
 
-@pytest.mark.rare
 def test_functions_that_run_eagerly_elsewhere_are_graphs_on_workers(
     comparison: Comparison, eager_functions: None
 ) -> None:

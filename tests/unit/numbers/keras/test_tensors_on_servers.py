@@ -99,7 +99,6 @@ def _function_of(rate: tf.Tensor) -> Callable[[], Any]:
     return lambda: rate * 1.0
 
 
-@pytest.mark.rare
 @pytest.mark.quick("schedule, constraint and optimizer")
 @pytest.mark.parametrize("kind", MAKERS)
 def test_tensors_are_constants(kind: str, comparison: Comparison) -> None:

@@ -12,7 +12,6 @@ from tests.unit.numbers.comparison import Comparison
 pytestmark = pytest.mark.timeout(180)
 
 
-@pytest.mark.rare
 @pytest.mark.quick("a dict")
 @pytest.mark.parametrize("case", CASES)
 def test_a_model_that_its_step_builds(case: str, comparison: Comparison) -> None:

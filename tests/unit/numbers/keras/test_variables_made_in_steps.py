@@ -58,7 +58,6 @@ class Adversaries(keras.Model):
         return logs
 
 
-@pytest.mark.rare
 def test_networks_that_the_first_step_builds(comparison: Comparison) -> None:
     """A later model of the process trains as well."""
 
@@ -110,7 +109,6 @@ class BrokenStep(Broken):
         return {"loss": self(data[0]).no_such_attribute}
 
 
-@pytest.mark.rare
 @pytest.mark.quick("BrokenStep")
 @pytest.mark.parametrize("kind", [Broken, BrokenStep])
 def test_a_mistake_leaves_nothing_behind(
