@@ -21,7 +21,8 @@ def inter_op_threads(spec: ClusterSpec, task_type: str) -> int:
 
     A server replies to all workers, and a worker calls all servers, at the same time, so fewer
     threads than peers cause a deadlock. Over `direct` a worker calls all servers from one thread,
-    so a step on one thread finds threads for its conditions (`executor_choice.MAX_DEPTH`). A worker
+    so a step on one thread finds threads for its conditions (`executor_choice.MAX_DEPTH`). Under
+    `AllReduce` the call that waits for other workers ends before those to servers begin. A worker
     gets no more than it needs: with eight threads on two cores a step of convolutions, of which
     several then run at once, took up to a tenth more CPU than with five.
 

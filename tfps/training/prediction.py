@@ -103,7 +103,7 @@ class Predictor(EpochRunner):
             batch = tf.nest.map_structure(
                 lambda item: None if isinstance(item, tf.experimental.Optional) else item, batch
             )
-            outputs = self._model.predict_step(batch)
+            outputs = tf.nest.map_structure(_to_tensor, self._model.predict_step(batch))
             step = current_step()
             position = None if step is None else step.position
             if step is None or position is None:
@@ -142,6 +142,11 @@ class Predictor(EpochRunner):
     def _write_results(self, run: TicketRun) -> None:
         """Write the states of metrics into the model; a prediction has no logs."""
         self._write_metrics(run)
+
+
+def _to_tensor(output: Any) -> Any:
+    """Return a number or a text as the tensor that a tf.function of Keras makes of it."""
+    return output if tf.is_tensor(output) else tf.convert_to_tensor(output)
 
 
 class PredictionIterator(TicketIterator):

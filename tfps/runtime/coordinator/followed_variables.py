@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.functions.traced_graph import get_function_graph, graphs_below
+from tfps.bridge.functions.traced_graph import get_function_graph, graphs_below, iter_operations
 from tfps.bridge.step_scope import outside_step
 from tfps.bridge.variables.server_variable import ServerVariable, keep_with_server_function
 from tfps.errors import UnsupportedError
 from tfps.runtime.coordinator.storage import Storage
-from tfps.runtime.coordinator.worker_error import format_creation, format_frames, select_user_frames
+from tfps.runtime.coordinator.worker_error import (
+    PYTHON_FUNCTIONS,
+    format_creation,
+    format_frames,
+    select_user_frames,
+)
 
 # The functions that operations call, and the first input that these get.
 _CALLS = {
@@ -119,6 +124,14 @@ class FollowedVariables:
             if each.deferred_external_captures:  # such as a table that each worker has
                 (captured, *_) = tf.nest.flatten(each.deferred_internal_captures)
                 raise _resource_error(captured.name, format_creation(captured.op))
+        for operation in iter_operations(graph):
+            if operation.type in PYTHON_FUNCTIONS:
+                raise UnsupportedError(
+                    "an optimizer, a schedule or a constraint: received a call of Python "
+                    f"({operation.type}) in code that a server runs{format_creation(operation)}\n"
+                    "expected operations of TensorFlow, since the function is in another process. "
+                    "Compute it with these, or in a callback that assigns the learning rate."
+                )
         names = {name for followed in self._followed.values() for name in followed.names}
         for opened in graph.get_operations() if names else ():
             if opened.type == "VarHandleOp" and _get_shared_name(opened) in names:

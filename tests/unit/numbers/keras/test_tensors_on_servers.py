@@ -207,12 +207,17 @@ class Counting(ScheduleOfVariable):
         return self.rate * 1.0
 
 
-@pytest.mark.rare
+class Python(WarmUp):
+    def __call__(self, step: Any) -> Any:
+        return tf.py_function(lambda step: 0.1, [step], tf.float32)  # the user's line
+
+
 def test_what_a_server_cannot_have_is_refused(strategy: tfps.ParameterServerStrategy) -> None:
     """With the line; the process goes on with another model."""
     for kind, received, remedy in (
         (HashTable, "resource", "tf.gather"),
         (Counting, "assignment", "self.add_variable"),
+        (Python, "a call of Python", "operations of TensorFlow"),
     ):
         with strategy.scope():
             model = linear(keras.optimizers.SGD(kind()))

@@ -301,6 +301,22 @@ def test_prediction_in_the_scope(strategy: tfps.ParameterServerStrategy, is_buil
     assert lie_on_servers(strategy, model.trainable_variables)
 
 
+def test_prediction_of_numbers_and_texts(strategy: tfps.ParameterServerStrategy) -> None:
+    class Labels(keras.Model):
+        def predict_step(self, data: Any) -> Any:
+            return {"number": 0.5, "text": "a", "flag": True}
+
+    def predict() -> Any:
+        inputs = keras.Input((8,))
+        return Labels(inputs, keras.layers.Dense(3)(inputs)).predict(X, batch_size=BATCH, verbose=0)
+
+    with strategy.scope():
+        found = predict()
+    for name, expected in predict().items():
+        assert found[name].dtype == expected.dtype
+        assert found[name].tolist() == expected.tolist()
+
+
 @pytest.mark.repeats
 def test_prediction_of_a_dataset_function(strategy: tfps.ParameterServerStrategy) -> None:
     def rows(context: tf.distribute.InputContext) -> tf.data.Dataset:
