@@ -15,6 +15,7 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.method_scope import count_thread_write
 from tfps.bridge.variables.named_resource import NamedResource
 from tfps.bridge.variables.server_access import get_watch, repeat_accesses
+from tfps.errors import UnsupportedError
 
 _trace = threading.local()
 
@@ -220,9 +221,11 @@ class ServerVariable(private.BaseResourceVariable):
 
     def _open_by_name(self, current: _ServerTrace) -> tf.Tensor:
         if current.device not in self._tfps_devices:
-            raise ValueError(
-                f"{self.shared_name}: received an access in a function of {current.device}, "
-                f"expected one in a function of {self._tfps_device}, which holds the variable"
+            raise UnsupportedError(
+                f"an optimizer, a schedule or a constraint: received {self.name}, a variable of "
+                f"{self._tfps_device}, in code that {current.device} runs, expected numbers, "
+                "tensors and variables outside of the strategy's scope. Make it a tf.Variable "
+                "before the scope: each server then has a copy, which follows assignments."
             )
         if self.shared_name not in current.handles:
             with current.graph.as_default(), tf.control_dependencies(None):

@@ -23,6 +23,7 @@ from tests.unit.numbers.comparison import (
     fit,
     linear,
 )
+from tests.unit.numbers.conftest import Clusters
 from tfps.errors import UnsupportedError
 
 pytestmark = pytest.mark.timeout(180)
@@ -227,3 +228,25 @@ def test_what_a_server_cannot_have_is_refused(strategy: tfps.ParameterServerStra
     with strategy.scope():
         another = linear()
     fit(another)
+
+
+class VariablesOnServers(WarmUp):
+    def __init__(self) -> None:
+        self.rates = [keras.Variable(0.1, trainable=False) for _ in range(2)]  # one on each server
+
+    def __call__(self, step: Any) -> Any:
+        return self.rates[0] + self.rates[1]  # the user's line
+
+
+@pytest.mark.rare
+def test_a_schedule_of_variables_on_several_servers_is_refused(cluster: Clusters) -> None:
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=1, ps=2).cluster_resolver, placement="round_robin"
+    )
+    with strategy.scope():
+        model = linear(keras.optimizers.SGD(VariablesOnServers()))
+    remedy = "Make it a tf.Variable before the scope"
+    with raises(UnsupportedError, "a schedule", received="a variable of", remedy=remedy) as caught:
+        fit(model)
+    assert "# the user's line" in "".join(str(entry.statement) for entry in caught.traceback)
+    strategy.close()
