@@ -81,7 +81,7 @@ def test_one_that_stops_at_that_moment_is_lost(
             cluster.suspend("ps", 0)
         return names
 
-    monkeypatch.setattr(f"{PROBING}.collected_functions.collected_functions", stop_a_server)
+    monkeypatch.setattr(f"{PROBING}.collected_functions.take_collected_functions", stop_a_server)
     try:
         _collect()
         while strategy.tasks["ps 0"] != "lost":

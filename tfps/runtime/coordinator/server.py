@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -60,7 +61,8 @@ class Server:
         self._moves = itertools.count(1)  # numbers of changes of the limit
         self._expectations = itertools.count(1)  # numbers of expectations that workers will join
         self._channels: weakref.WeakSet[ControlChannel] = weakref.WeakSet()  # the open ones
-        self.owned_channels: weakref.WeakSet[ControlChannel] = weakref.WeakSet()
+        self._channels_lock = threading.Lock()  # a set cannot grow while it is iterated over
+        self._owned_channels: weakref.WeakSet[ControlChannel] = weakref.WeakSet()
         self._unused_channels: list[ControlChannel] = []  # whose owners were collected
         self.ledger = ServerLedger(contents, workers=max_workers)
         self.coded_groups = CodedGroups()  # groups whose bytes the ledger counts separately
@@ -98,8 +100,18 @@ class Server:
         """Open another channel to the server; the options are those of `Connections`."""
         channel = self._connections.open_channel(("ps", self.index), **options)
         channel.lost, channel.wait_for_return = self._lost, self._wait_for_return
-        self._channels.add(channel)
+        with self._channels_lock:
+            self._channels.add(channel)
         return channel
+
+    def _list_channels(self) -> list[ControlChannel]:
+        with self._channels_lock:
+            return list(self._channels)
+
+    def list_owned_channels(self) -> list[ControlChannel]:
+        """Return the channels of owners that live."""
+        with self._channels_lock:
+            return list(self._owned_channels)
 
     def open_channel_for(self, owner: Any) -> ControlChannel:
         """Open a channel for functions of an owner, of which a longer-lived one would keep copies.
@@ -107,7 +119,8 @@ class Server:
         `close_unused_channels` closes it after the owner was collected.
         """
         channel = self.open_channel()
-        self.owned_channels.add(channel)
+        with self._channels_lock:
+            self._owned_channels.add(channel)
         # Runs during garbage collection, so it only takes a note.
         weakref.finalize(owner, self._unused_channels.append, channel).atexit = False
         return channel
@@ -129,19 +142,19 @@ class Server:
     @lost.setter
     def lost(self, reason: str | None) -> None:
         self._lost, self.contents.is_lost = reason, reason is not None
-        for channel in self._channels:
+        for channel in self._list_channels():
             channel.lost = reason
 
     def set_wait_for_return(self, wait_for_return: Callable[[], bool]) -> None:
         """Set the function that waits for a lost server's return; calls are then repeated."""
         self._wait_for_return = wait_for_return
-        for channel in self._channels:
+        for channel in self._list_channels():
             channel.wait_for_return = wait_for_return
 
     def renew(self) -> None:
         """Reconnect all channels to the restarted server."""
         self.starts += 1
-        for channel in self._channels:
+        for channel in self._list_channels():
             channel.renew()
 
     @property

@@ -126,4 +126,5 @@ def bring_home(
         error = make_lost_error(runtime.checkpoint_folder)
         logger.warning("%d updates are lost: %s", behind, error)
         if cause is None or isinstance(cause, tf.errors.UnavailableError):
+            error.add_note(f"The run has ended by: {cause}")  # Keras removes the cause
             raise error from cause
