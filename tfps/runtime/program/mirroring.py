@@ -49,8 +49,9 @@ def mirror_weights(
     if len(program.calls) != 1:
         raise UnsupportedError(
             f"placement: received AllReduce() with a training step of {len(program.calls)} "
-            "exchanges, expected one that ends with its only optimizer call; call one optimizer, "
-            "such as tfps.optimizers.ByTable, or train all weights by servers, without AllReduce()"
+            "exchanges, expected one that ends with its only optimizer call, outside of branches, "
+            "loops and functions; call one optimizer, such as tfps.optimizers.ByTable, or train "
+            "all weights by servers, without AllReduce()"
         )
     if not can_add_up:
         raise UnsupportedError(

@@ -7,9 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge import tensorflow_private as private
 from tfps.consistency.ledger import MAX_CALLS, NO_TICKET, Status
-from tfps.errors import UnsupportedError
 from tfps.runtime.message.duration import (
     measure_microseconds,
     microseconds_between,
@@ -107,12 +105,6 @@ class MirroredStep(FitStep):
         return super().run(batch)
 
     def exchange(self, call_number: int, tensors: Mapping[str, tf.Tensor]) -> None:
-        if private.current_graph() is not self._graph:
-            raise UnsupportedError(
-                "placement: received an optimizer call in a branch or a loop with AllReduce(), "
-                "expected one in the step itself, since all workers wait for each other there. "
-                "Call the optimizer in each step, or train these weights by servers"
-            )
         gradients = [tensors[get_gradient_name(weight)] for weight in self.mirrored.weights]
         counted = tf.where(self.repeats == 1, tf.constant(0, tf.int64), self._examples)
         computed_s = take_timestamp_after(gradients)  # then it waits for all members

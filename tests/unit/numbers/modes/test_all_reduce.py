@@ -16,6 +16,7 @@ import tensorflow as tf
 import tfps
 from tfps.errors import CheckpointError, UnsupportedError
 from tfps.optimizers import ByTable
+from tfps.partitioners import FixedShardsPartitioner as FixedShards
 from tfps.placement import AllReduce, ByPath
 from tfps.runtime.program.schedule import MirroredTraining
 from tfps.testing import InProcessCluster
@@ -206,6 +207,46 @@ def _only_for_first(context: tf.distribute.InputContext) -> tf.data.Dataset:
     return dataset.take(0 if context.input_pipeline_id else 5)
 
 
+def test_single_batches_and_functions_train_the_home(
+    cluster: Callable[..., InProcessCluster],
+) -> None:
+    """`fit` takes over what they have trained, and they what `fit` has."""
+
+    def train(model: keras.Model, run: Callable[[Any], None]) -> list[Any]:
+        x, y = _examples(4)
+
+        @tf.function
+        def step() -> None:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((model(x[:BATCH], training=True) - y[:BATCH]) ** 2)
+            weights = model.trainable_variables
+            model.optimizer.apply(tape.gradient(loss, weights), weights)
+
+        found: list[Any] = []
+        for _ in range(2):
+            found.append(_fit(model, 4, batch_size=BATCH)["loss"])
+            found.append(model.train_on_batch(x[:BATCH], y[:BATCH], return_dict=True)["loss"])
+            run(step)
+            found.append(model.predict(x, batch_size=BATCH, verbose=0))
+            found.append(model.evaluate(x, y, batch_size=BATCH, verbose=0))
+        return [np.asarray(each) for each in (*found, *_state(model))]
+
+    with tf.device("CPU:0"):
+        expected = train(_model(_decaying(), has_table=False), lambda step: step())
+    strategy = _on_tables_and_workers(cluster(workers=1, ps=2))
+    coordinator = tfps.ClusterCoordinator(strategy)
+
+    def run(step: Any) -> None:
+        coordinator.schedule(step)
+        coordinator.join()
+
+    with strategy.scope():
+        model = _model(_decaying(), has_table=False)
+    for value, other in zip(train(model, run), expected, strict=True):
+        np.testing.assert_allclose(value, other, rtol=1e-4, atol=1e-5)
+    strategy.close()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["function", "shards"])
 def test_one_worker_has_no_batch(cluster: Callable[..., InProcessCluster], kind: str) -> None:
@@ -390,6 +431,43 @@ REFUSED: dict[str, tuple[Make, bool]] = {
     "received a LossScaleOptimizer": (lambda: keras.optimizers.LossScaleOptimizer(SGD()), False),
     "a table trained by rows": (SGD, True),
 }
+
+
+class Branching(keras.Model):
+    """Calls its optimizer in a branch."""
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self(x, training=True) - y) ** 2)
+        gradients = tape.gradient(loss, self.trainable_variables)
+
+        @tf.function
+        def update() -> None:
+            if loss > 0:
+                self.optimizer.apply(gradients, self.trainable_variables)
+
+        update()
+        return {"loss": loss}
+
+
+@pytest.mark.parametrize("received", ["outside of branches", "variable divided among"])
+def test_models_that_are_refused(cluster: Callable[..., InProcessCluster], received: str) -> None:
+    divides = received.startswith("variable")
+    strategy = tfps.ParameterServerStrategy(
+        cluster(workers=2, ps=2).cluster_resolver,
+        consistency=tfps.Synchronous(),
+        placement=AllReduce(),
+        variable_partitioner=FixedShards(2) if divides else None,
+    )
+    with strategy.scope():
+        plain = _model(SGD(), has_table=False)
+        model = plain if divides else Branching(plain.input, plain.output)
+        model.compile(SGD(), "mse")
+    with pytest.raises(UnsupportedError, match=received) as caught:
+        _fit(model, 2, batch_size=BATCH)
+    assert "AllReduce()" in str(caught.value)
+    strategy.close()
 
 
 @pytest.mark.parametrize("received", REFUSED)
