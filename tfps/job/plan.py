@@ -12,6 +12,7 @@ from tfps.job.check import check_job
 from tfps.job.coded_bytes import bytes_left_out, kept_bytes_per_server
 from tfps.job.compression import compression_of
 from tfps.job.consistency import keeps_tables_whole, mode_of
+from tfps.job.fault_tolerance import goes_on_later
 from tfps.placement.forecast import Forecast
 from tfps.placement.job_sizes import JobSizes
 
@@ -46,6 +47,11 @@ class JobPlan:
         compression = compression_of(self.config.compression)
         value_copies = kept_bytes_per_server(self.forecast, compression, workers=self.workers)
         return tuple(map(sum, zip(needed, value_copies, strict=True)))
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """The size of a checkpoint of the run; 0 if it saves none to go on from."""
+        return sum(self.forecast.bytes_per_server) if goes_on_later(self.config) else 0
 
     def memory_problems(self, *, ps_memory_gib: float) -> list[str]:
         """Return a sentence for each server that would run out of memory.

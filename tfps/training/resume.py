@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
@@ -25,6 +26,7 @@ from tfps.training.epoch_runner import EpochRunner
 from tfps.training.fit_strategy import FitStrategy
 from tfps.training.input.epoch_iterator import EpochProgress, PassPosition, TicketIterator
 from tfps.training.input.order_seed import OrderSeed
+from tfps.units import format_bytes
 
 DEFAULT_S = 30.0
 LARGEST_SHARE = 0.02  # of the time that training waits for saves
@@ -118,6 +120,13 @@ class Resume(Checkpoint):
         folder = _choose_folder(self._folder, strategy.fault_tolerance.checkpoints)
         manager = CheckpointManager(model, folder, keep=KeepLatest(self._keep))
         make_folder(manager.directory, name="folder")
+        needed_bytes = sum(strategy.runtime.plan.bytes_per_server)
+        if (free_bytes := shutil.disk_usage(manager.directory).free) < needed_bytes:
+            raise ConfigError(
+                f"folder: received {folder}, where {format_bytes(free_bytes)} are free, expected "
+                f"at least the {format_bytes(needed_bytes)} of a checkpoint; free some, choose a "
+                "folder on another disk, or leave tfps.callbacks.Resume out"
+            )
         self._begin(manager, None, self._steps_between)
         self._is_open, self._shown_folder = True, os.fspath(folder)
         self._recovers = strategy.fault_tolerance.checkpoints is not None

@@ -37,6 +37,10 @@ def test_servers_are_those_of_tf_config_and_rules_are_followed(tfps_here):
     assert len(kernels) == 4
     assert {line[2] for line in kernels} == {"2"}
     assert "placement.rules: received 'nowhere'" in result.stdout
+    [text] = [line for line in result.stdout.splitlines() if line.startswith("checkpoints: ")]
+    assert text.startswith("checkpoints: up to 3 of ")
+    result = tfps_here("plan", *SUBSET, "--set", "recovery.every_s=0", TF_CONFIG=config)
+    assert "checkpoints: " not in result.stdout
 
 
 def test_a_server_that_would_run_out_of_memory(tfps_here):

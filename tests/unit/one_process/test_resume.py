@@ -8,6 +8,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -476,6 +477,18 @@ def test_wrong_folders(make_strategy: Make, tmp_path: Path) -> None:
     with raises(tfps.errors.ConfigError, "expected the same folder; leave one of them out"):
         fit(other, resume(tmp_path / "c"), **data)
     assert not counts(model).any()
+
+
+def test_a_disk_that_is_too_small(
+    make_strategy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=10))
+    model = counting(make_strategy())
+    with raises(
+        tfps.errors.ConfigError, str(tmp_path), received="10 B are free", remedy="free some"
+    ):
+        fit(model, resume(tmp_path), x=IDS, y=ONES)
+    assert not list(tmp_path.iterdir())
 
 
 def test_checkpoints_that_do_not_fit(make_strategy: Make, tmp_path: Path) -> None:
