@@ -33,7 +33,6 @@ class Range:
         return text if self.below is None else f"{text}, below {self.below:g}"
 
 
-FROM_0 = Range()
 ABOVE_0 = Range(includes_lower_bound=False)
 FROM_0_BELOW_1 = Range(below=1.0)
 

@@ -8,8 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.closures.connection import EARLY_DEVICE, is_in_cluster
-
-PYTHON_OPERATIONS = ("PyFunc", "PyFuncStateless", "EagerPyFunc")
+from tfps.runtime.coordinator.worker_error import PYTHON_FUNCTIONS
 
 
 def move_to_this_task(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -53,7 +52,7 @@ def iterate_nodes(graph: tf.compat.v1.GraphDef) -> Iterator[Any]:
 def calls_python(dataset: tf.data.Dataset) -> bool:
     """Return whether a function of a dataset, or of one of its inputs, calls Python."""
     own = any(
-        node.op in PYTHON_OPERATIONS
+        node.op in PYTHON_FUNCTIONS
         for function in dataset._functions()
         for node in iterate_nodes(function.function.graph.as_graph_def())
     )
