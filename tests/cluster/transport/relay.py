@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 # Of a request to run a function: its name, and the device, field 6 of `eager.Operation`, of which
 # protobuf asks that it be UTF-8. Nothing else that is sent to a server looks like this.
-_REQUEST = re.compile(rb"opened_by_name_\d+.{0,2000}?\x32\x25(?=/job:ps/)", re.DOTALL)
+_REQUEST = re.compile(rb"run_on_server_\d+.{0,2000}?\x32\x25(?=/job:ps/)", re.DOTALL)
 _CHUNK_BYTES = 1 << 20
 
 
