@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import secrets
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
-from tfps.cluster.served_chief import INTRODUCE_FUNCTION, ChiefIdentity, Introduction, Question
+from tfps.cluster.served_chief import (
+    INTRODUCE_FUNCTION,
+    ChiefIdentity,
+    Introduction,
+    Question,
+    read_process_name,
+)
 from tfps.cluster.task_call import UnknownFunction, call_task
 from tfps.cluster.waiting import MAX_PARALLEL_ATTEMPTS, Task
 
@@ -23,12 +27,7 @@ def this_chief(address: str = "", *, job: str = "", is_ready: bool = False) -> C
         job: the name of its job, if it has one.
         is_ready: whether its server listens.
     """
-    return ChiefIdentity(_read_process_name(os.getpid()), address, job, is_ready)
-
-
-@functools.lru_cache(maxsize=1)
-def _read_process_name(_pid: int) -> str:
-    return secrets.token_hex(8)  # a fork is another process
+    return ChiefIdentity(read_process_name(os.getpid()), address, job, is_ready)
 
 
 def ask(

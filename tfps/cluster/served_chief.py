@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import os
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -80,11 +83,13 @@ class Introduction:
         serves: the chief that it serves after the question; None for no chief.
         since_s: the seconds for which it has served this chief, in its current state.
         versions: package -> its version in the task's process.
+        process: the name of the task's process; a restarted task has another one.
     """
 
     serves: ChiefIdentity | None = None
     since_s: float = 0.0
     versions: Mapping[str, str | None] = field(default_factory=dict)
+    process: str = ""
 
     def to_json(self) -> str:
         """Return the introduction as JSON text."""
@@ -95,6 +100,12 @@ class Introduction:
         """Make an introduction from its JSON text."""
         introduction: Introduction = parse_json(cls, text)
         return introduction
+
+
+@functools.lru_cache(maxsize=1)
+def read_process_name(_pid: int) -> str:
+    """Return a name of this process, which has the number; a fork is another process."""
+    return secrets.token_hex(8)
 
 
 class ServedChief:
@@ -132,4 +143,5 @@ class ServedChief:
                     self._chief, self._since_s = asking, time.monotonic()
                 elif question.leaves and known is not None and known.process == asking.process:
                     self._chief = None
-            return Introduction(self._chief, time.monotonic() - self._since_s, versions)
+            since_s, process = time.monotonic() - self._since_s, read_process_name(os.getpid())
+            return Introduction(self._chief, since_s, versions, process)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from tfps.bridge.closures.connection import lock_connection
+from tfps.bridge.closures.connection import is_connected_with, lock_connection
 from tfps.cluster import ClusterSpec
 from tfps.cluster.introduction import this_chief
 from tfps.cluster.topology import Topology
@@ -18,6 +18,8 @@ from tfps.scheduler.client import find_scheduler
 from tfps.strategy.chief import prepare_chief
 from tfps.strategy.take_tasks import confirm_tasks, take_restarted_task, take_tasks
 from tfps.transport.carrier import GrpcCarrier
+
+_newest: dict[str, Mapping[Any, str]] = {}  # the processes of the newest connection's tasks
 
 
 class ClusterConnections:
@@ -49,8 +51,11 @@ class ClusterConnections:
         """
         with prepare_chief(self._spec, self._resolver, timeout_s=timeout_s), lock_connection():
             policy = ProbePolicy.from_environment()
-            take_tasks(self._spec, job=self._job, policy=policy, timeout_s=timeout_s)
-            connect_tensorflow()
+            found = take_tasks(self._spec, job=self._job, policy=policy, timeout_s=timeout_s)
+            is_same = is_connected_with(self._spec.jobs) and found == _newest.get("processes")
+            if not (is_same and all(found.values())):  # TensorFlow keeps four threads each time
+                connect_tensorflow()
+                _newest["processes"] = found
         self._own_identity = confirm_tasks(self._spec, job=self._job, timeout_s=timeout_s)
 
     def resolve(self) -> ClusterSpec:

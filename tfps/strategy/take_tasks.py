@@ -30,10 +30,15 @@ CHIEF = ("chief", 0)
 Introductions = Mapping[Task, Introduction | None]
 
 
-def take_tasks(spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: float) -> None:
+def take_tasks(
+    spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: float
+) -> dict[Task, str]:
     """Make all tasks serve this chief from now on; changes nothing else on them.
 
     The first server decides between two chiefs that begin at the same moment.
+
+    Returns:
+        The name of each task's process; empty for those that tell none.
 
     Args:
         spec: the cluster.
@@ -61,6 +66,7 @@ def take_tasks(spec: ClusterSpec, *, job: str, policy: ProbePolicy, timeout_s: f
         taken = [task for task in tasks if not has_clients([task[2]])]
         _ask_tasks(taken, Question(own, leaves=True), timeout_s=timeout_s)
         raise
+    return {task: reply.process if reply else "" for task, reply in replies.items()}
 
 
 def confirm_tasks(spec: ClusterSpec, *, job: str, timeout_s: float) -> ChiefIdentity:

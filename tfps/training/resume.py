@@ -124,8 +124,8 @@ class Resume(Checkpoint):
         if (free_bytes := shutil.disk_usage(manager.directory).free) < needed_bytes:
             raise ConfigError(
                 f"folder: received {folder}, where {format_bytes(free_bytes)} are free, expected "
-                f"at least the {format_bytes(needed_bytes)} of a checkpoint; free some, choose a "
-                "folder on another disk, or leave tfps.callbacks.Resume out"
+                f"at least the {format_bytes(needed_bytes)} of a checkpoint; free some, or choose "
+                "a folder on another disk"
             )
         self._begin(manager, None, self._steps_between)
         self._is_open, self._shown_folder = True, os.fspath(folder)

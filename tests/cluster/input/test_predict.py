@@ -20,8 +20,6 @@ from tests.cluster.input.numbered_examples import (
     batches,
     dataset,
 )
-from tests.messages import raises
-from tfps.errors import UnsupportedError
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -131,9 +129,3 @@ def test_evaluate_visits_each_example_once_on_every_worker(
     steps = np.subtract(strategy.stats().worker_evaluation_steps, before)
     assert steps.sum() == BATCHES
     assert (steps > 0).all()
-
-
-@pytest.mark.repeats
-def test_dataset_function_has_no_order(model: keras.Model) -> None:
-    with raises(UnsupportedError, "predict", received="a dataset function", remedy="arrays"):
-        model.predict(lambda context: dataset(), verbose=0)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 import keras
 import numpy as np
+import psutil
 import pytest
 import tensorflow as tf
 
@@ -98,7 +99,7 @@ def test_nothing_is_left(cluster: Callable[..., LocalCluster]) -> None:
     server = TaskNames(tasks.spec.address("ps", 0), device="/job:ps/task:0")
     worker = TaskNames(tasks.spec.address("worker", 0), device="/job:worker/task:0")
     left: dict[int, set[Name]] = {}
-    not_collected = []
+    not_collected, threads = [], []
     for number in range(STRATEGIES):
         strategy = tfps.ParameterServerStrategy(tasks.cluster_resolver)
         _use(strategy, fits=number in FITTING)
@@ -117,5 +118,7 @@ def test_nothing_is_left(cluster: Callable[..., LocalCluster]) -> None:
             del strategy
         if existing := server.existing(names) | worker.existing(on_worker):
             left[number] = existing
+        threads.append(psutil.Process().num_threads())  # those of TensorFlow as well
     assert not_collected == []
     assert left == {}
+    assert threads[-1] <= threads[len(FITTING)]

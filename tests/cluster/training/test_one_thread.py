@@ -25,8 +25,9 @@ from tfps.launch import LocalCluster
 from tfps.runtime.worker.executor_choice import ExecutorChoice, GraphFacts
 from tfps.runtime.worker.fit_loop import FitLoop
 
-# Where TensorFlow fuses operations for the thread pool only; else they are equal to the bit.
-TOLERANCE = 1e-6
+# Where TensorFlow fuses operations for the thread pool only; else they are equal to the bit. Adam
+# divides small gradients by their size, so their differences become as large as those of others.
+RELATIVE, ABSOLUTE = 1e-6, 1e-5
 WITH_ROWS = ("asynchronous", "bounded", "synchronous")  # the modes in which rows travel
 PROGRAMS = [
     *((mode, "no table", "adam") for mode in MODES),
@@ -59,15 +60,16 @@ def test_numbers_on_one_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tasks, results = cluster(workers=1, ps=2), list[Any]()
-    with strategy_with(tasks, PARTITIONERS["shuffle"], consistency=MODES[mode]) as strategy:
-        for is_one_thread in (False, True):
-            choice = ExecutorChoice(is_one_thread, reason="this test")
-            monkeypatch.setattr(f"{FitLoop.__module__}.choose_executor", Always(choice))
+    for is_one_thread in (False, True):
+        choice = ExecutorChoice(is_one_thread, reason="this test")
+        monkeypatch.setattr(f"{FitLoop.__module__}.choose_executor", Always(choice))
+        # Each with a strategy of its own, whose first steps are those of a warm-up.
+        with strategy_with(tasks, PARTITIONERS["shuffle"], consistency=MODES[mode]) as strategy:
             results.append(_train(strategy, TABLES[table], optimizer))
             kinds = ("train", "test", "predict")
             assert strategy.stats().executors == dict.fromkeys(kinds, str(choice))
     for on_pool, on_one_thread in zip(*results, strict=True):
-        np.testing.assert_allclose(on_one_thread, on_pool, rtol=TOLERANCE, atol=TOLERANCE)
+        np.testing.assert_allclose(on_one_thread, on_pool, rtol=RELATIVE, atol=ABSOLUTE)
 
 
 def _train(strategy: tfps.ParameterServerStrategy, table: Table, optimizer: str) -> list[Any]:

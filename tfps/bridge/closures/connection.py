@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfps.bridge import tensorflow_private as private
@@ -88,6 +88,19 @@ def is_connected(addresses: Iterable[str]) -> bool:
         return False
     known = {address for job in definition.cluster.job for address in job.tasks.values()}
     return not known.isdisjoint(addresses)
+
+
+def is_connected_with(jobs: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether this process is connected with these tasks, and with no others.
+
+    Args:
+        jobs: the addresses of each job's tasks.
+    """
+    definition = private.current_context()._server_def
+    if definition is None or not is_initialized():
+        return False
+    known = {job.name: [a for _, a in sorted(job.tasks.items())] for job in definition.cluster.job}
+    return known == {name: [*addresses] for name, addresses in jobs.items() if addresses}
 
 
 def disconnect() -> None:

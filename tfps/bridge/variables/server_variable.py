@@ -223,9 +223,8 @@ class ServerVariable(private.BaseResourceVariable):
         if current.device not in self._tfps_devices:
             raise UnsupportedError(
                 f"an optimizer, a schedule or a constraint: received {self.name}, a variable of "
-                f"{self._tfps_device}, in code that {current.device} runs, expected numbers, "
-                "tensors and variables outside of the strategy's scope. Make it a tf.Variable "
-                "before the scope: each server then has a copy, which follows assignments."
+                f"{self._tfps_device}, in code that {current.device} runs, expected one of its "
+                "own. Make it a tf.Variable before the scope: each server then has a copy."
             )
         if self.shared_name not in current.handles:
             with current.graph.as_default(), tf.control_dependencies(None):

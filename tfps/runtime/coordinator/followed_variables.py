@@ -127,10 +127,9 @@ class FollowedVariables:
         for operation in iter_operations(graph):
             if operation.type in PYTHON_FUNCTIONS:
                 raise UnsupportedError(
-                    "an optimizer, a schedule or a constraint: received a call of Python "
-                    f"({operation.type}) in code that a server runs{format_creation(operation)}\n"
-                    "expected operations of TensorFlow, since the function is in another process. "
-                    "Compute it with these, or in a callback that assigns the learning rate."
+                    "an optimizer, a schedule or a constraint: received a call of Python, "
+                    f"{operation.type}, which a server cannot run{format_creation(operation)}\n"
+                    "expected operations of TensorFlow, or a callback that assigns the rate"
                 )
         names = {name for followed in self._followed.values() for name in followed.names}
         for opened in graph.get_operations() if names else ():

@@ -290,7 +290,7 @@ class Runtime(Storage):
         return [*(server.channel for server in self.servers), *self.worker_channels]
 
     def _close_channels(self, *, is_responding: bool) -> None:
-        owned = [channel for server in self.servers for channel in server.list_owned_channels()]
+        owned = [channel for server in self.servers for channel in server.list_channels(owned=True)]
         for channel in [*self._channels(), *owned]:
             channel.close(is_responding=is_responding, error=self.make_closed_error)
 

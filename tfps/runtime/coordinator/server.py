@@ -104,14 +104,10 @@ class Server:
             self._channels.add(channel)
         return channel
 
-    def _list_channels(self) -> list[ControlChannel]:
+    def list_channels(self, *, owned: bool = False) -> list[ControlChannel]:
+        """Return the open channels, or only those of owners that live."""
         with self._channels_lock:
-            return list(self._channels)
-
-    def list_owned_channels(self) -> list[ControlChannel]:
-        """Return the channels of owners that live."""
-        with self._channels_lock:
-            return list(self._owned_channels)
+            return list(self._owned_channels if owned else self._channels)
 
     def open_channel_for(self, owner: Any) -> ControlChannel:
         """Open a channel for functions of an owner, of which a longer-lived one would keep copies.
@@ -142,19 +138,19 @@ class Server:
     @lost.setter
     def lost(self, reason: str | None) -> None:
         self._lost, self.contents.is_lost = reason, reason is not None
-        for channel in self._list_channels():
+        for channel in self.list_channels():
             channel.lost = reason
 
     def set_wait_for_return(self, wait_for_return: Callable[[], bool]) -> None:
         """Set the function that waits for a lost server's return; calls are then repeated."""
         self._wait_for_return = wait_for_return
-        for channel in self._list_channels():
+        for channel in self.list_channels():
             channel.wait_for_return = wait_for_return
 
     def renew(self) -> None:
         """Reconnect all channels to the restarted server."""
         self.starts += 1
-        for channel in self._list_channels():
+        for channel in self.list_channels():
             channel.renew()
 
     @property

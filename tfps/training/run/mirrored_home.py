@@ -53,8 +53,8 @@ def check_copies(mirrored: MirroredTraining, channels: Iterable[ControlChannel])
     def count_bytes(variable: Any) -> int:
         return math.prod(variable.shape) * tf.as_dtype(variable.dtype).size
 
-    variables = (*mirrored.weights, *mirrored.slots, *mirrored.weights)  # a sum of gradients
-    needed_bytes = sum(map(count_bytes, variables))
+    # Weights, a sum of gradients, and slots.
+    needed_bytes = sum(map(count_bytes, (*mirrored.weights, *mirrored.weights, *mirrored.slots)))
     for worker, channel in enumerate(channels):
         try:
             has_bytes = json.loads(bytes(channel.ask(USAGE)))["memory_limit_bytes"]
