@@ -119,7 +119,6 @@ def test_a_worker_that_was_busy_after_a_pause_uses_the_rest_of_its_data(
     assert strategy.stats().updates_applied == 200
 
 
-@pytest.mark.rare
 def test_a_dataset_from_outside_of_the_function_is_refused(make_strategy: Make) -> None:
     strategy = make_strategy()
     with strategy.scope():

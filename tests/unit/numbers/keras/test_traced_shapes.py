@@ -89,7 +89,6 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-@pytest.mark.rare
 @pytest.mark.parametrize(
     "use",
     [
