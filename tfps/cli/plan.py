@@ -89,10 +89,7 @@ def plan(
         return
     console.print(_variables_table(job_plan), _servers_table(job_plan), sep="\n\n")
     if job_plan.checkpoint_bytes:
-        console.print(
-            f"checkpoints: up to 3 of {format_bytes(job_plan.checkpoint_bytes)} on disk; while one "
-            "is written, a server may hold its variables twice"
-        )
+        console.print(f"checkpoints: up to 3 of {format_bytes(job_plan.checkpoint_bytes)} on disk")
     console.print(_imbalance_text(job_plan))
     for section, rule in job_plan.unused_rules():
         console.print(f"{section}.rules: received {rule!r}, which matches no variable.")

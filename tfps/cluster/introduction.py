@@ -11,7 +11,7 @@ from tfps.cluster.served_chief import (
     ChiefIdentity,
     Introduction,
     Question,
-    read_process_name,
+    name_process,
 )
 from tfps.cluster.task_call import UnknownFunction, call_task
 from tfps.cluster.waiting import MAX_PARALLEL_ATTEMPTS, Task
@@ -27,7 +27,7 @@ def this_chief(address: str = "", *, job: str = "", is_ready: bool = False) -> C
         job: the name of its job, if it has one.
         is_ready: whether its server listens.
     """
-    return ChiefIdentity(read_process_name(os.getpid()), address, job, is_ready)
+    return ChiefIdentity(name_process(os.getpid()), address, job, is_ready)
 
 
 def ask(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
@@ -11,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,7 +22,7 @@ import pytest
 
 import tfps
 from tests.harness.command import run_command
-from tfps.cluster import SUPERVISED
+from tfps.cluster import SUPERVISED, PortLease, lease_ports
 from tfps.launch import LocalCluster
 from tfps.launch.environment import task_environment
 
@@ -97,8 +99,16 @@ class Chief:
         self.process.wait()
 
 
+@functools.cache
+def chief_port(_address: str) -> PortLease:
+    """A port for the chiefs of a cluster: this process may still listen on the cluster's own."""
+    return lease_ports(1)
+
+
 def chief_environment(local: LocalCluster) -> dict[str, str]:
-    environment = {**os.environ, **task_environment(local.spec, "chief", 0)}
+    [port] = chief_port(local.spec.address("ps", 0)).ports
+    spec = replace(local.spec, jobs={**local.spec.jobs, "chief": (f"127.0.0.1:{port}",)})
+    environment = {**os.environ, **task_environment(spec, "chief", 0)}
     return {**environment, "TFPS_PROBE_DEADLINE_S": "1"}
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+import psutil
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
+from tfps.cluster.address import split_address
 from tfps.cluster.listening import check_listening, make_port_error
 from tfps.cluster.spec import ClusterSpec
 
 NOT_STARTED = "Could not start gRPC server"
-
-_started: set[str] = set()  # the addresses of all servers that this process has started
 
 
 @contextlib.contextmanager
@@ -33,7 +33,6 @@ def check_server_start(spec: ClusterSpec, task_type: str, task_index: int) -> It
         check_listening(spec, task_type, task_index)
     try:
         yield
-        _started.add(address)
     except tf.errors.UnknownError as error:
         if NOT_STARTED not in error.message:
             raise
@@ -45,17 +44,19 @@ def is_abandoned(address: str) -> bool:
 
     TensorFlow cannot end a server. When the process connects to another cluster, a second server
     starts besides it; a third one at the first address would share its port, and tasks that are
-    still connected would continue to talk to the first.
+    still connected would continue to talk to the first. TensorFlow's own strategy may have started
+    it.
     """
-    return address in _started and not _is_running(address)
+    port = split_address(address)[1]
+    connections = psutil.Process().net_connections("tcp")
+    listens = any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in connections)
+    return listens and not _is_running(address)
 
 
 def _is_running(address: str) -> bool:
     """Return whether the server already runs, from an earlier connection to the cluster."""
     definition = private.current_context()._server_def
-    if definition is None:
-        return False
-    return any(
+    return definition is not None and any(
         job.name == definition.job_name and address in job.tasks.values()
         for job in definition.cluster.job
     )

@@ -58,13 +58,12 @@ class FitLoop(Generic[S]):
     def _choose_executor(self) -> None:
         """Choose the executor of the graph that is being traced, and prepare the graph for it."""
         graph, program = private.current_graph(), self.program
+        threads = tf.config.threading.get_inter_op_parallelism_threads()
         facts = read_graph_facts(
             graph,
             carrier=self._carrier.name,
             is_one_cpu=len(program.devices.names) == 1 and program.devices.use_main_memory,
-            chief_threads=tf.config.threading.get_inter_op_parallelism_threads()
-            or os.cpu_count()
-            or 1,
+            chief_threads=threads or os.cpu_count() or 1,
         )
         choice = choose_executor(facts)
         if choice.is_one_thread:

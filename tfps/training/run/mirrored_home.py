@@ -65,8 +65,7 @@ def check_copies(mirrored: MirroredTraining, channels: Iterable[ControlChannel])
             raise UnsupportedError(
                 f"placement: received AllReduce() for copies of {format_bytes(needed_bytes)}, with "
                 f"slots and gradients, expected no more than the {format_bytes(has_bytes)} of "
-                f"memory of worker {worker}. The largest is {largest}: "
-                f"{BY_SERVERS.format(path=largest)}"
+                f"memory of worker {worker}; {BY_SERVERS.format(path=largest)}"
             )
 
 
