@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 from pathlib import Path
 
 from tfps.errors import ConfigError
+
+_held: dict[Path, int] = {}  # the folders that this process holds, with their descriptors
 
 
 def folder_problem(path: Path, *, name: str) -> str | None:
@@ -45,6 +48,28 @@ def make_folder(path: Path, *, name: str) -> Path:
     if problem is not None:
         raise ConfigError(problem)
     return path
+
+
+def hold_folder(path: Path, *, name: str) -> None:
+    """Make a folder unless it exists, and keep other processes from holding it until this one ends.
+
+    Args:
+        path: the folder.
+        name: the option or the key that it comes from, for the message.
+
+    Raises:
+        ConfigError: the folder cannot be written to, or another process holds it.
+    """
+    path = make_folder(path.resolve(), name=name)
+    number = _held.get(path) or os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if isinstance(error, BlockingIOError):  # else a file system without locks
+            os.close(number)
+            text = f"{name}: received {str(path)!r}, where a living job saves"
+            raise ConfigError(f"{text}, expected the end of that job or another folder") from None
+    _held[path] = number
 
 
 def _folder_problem_text(path: Path, reason: str, *, name: str) -> str:

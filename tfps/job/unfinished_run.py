@@ -9,6 +9,7 @@ from typing import Any
 
 from tfps.checkpoint.commit import Folder
 from tfps.config import JobConfig, load, to_toml
+from tfps.folder import hold_folder
 from tfps.job.fault_tolerance import checkpoint_folder, goes_on_later
 
 CONFIG_FILE = "config.toml"  # beside the checkpoints of an unfinished run, later in the output
@@ -58,7 +59,7 @@ def begin_run(config: JobConfig) -> bool:
         return False
     goes_on = config.recovery.start != "overwrite" and _find_unfinished(config) is not None
     folder = Folder(checkpoint_folder(config))
-    folder.path.mkdir(parents=True, exist_ok=True)
+    hold_folder(folder.path, name="recovery.checkpoints")
     for number in [] if goes_on else folder.numbers():
         folder.delete(number)
     part = folder.path / f"{CONFIG_FILE}.part"

@@ -20,7 +20,7 @@ from tfps.checkpoint.manager import CheckpointManager
 from tfps.checkpoint.names import named_variables
 from tfps.checkpoint.retention import KeepLatest
 from tfps.errors import CheckpointError, CheckpointNotSaved, ConfigError, UnsupportedError, refuse
-from tfps.folder import make_folder
+from tfps.folder import hold_folder
 from tfps.training.callback_states import CallbackStates
 from tfps.training.epoch_runner import EpochRunner
 from tfps.training.fit_strategy import FitStrategy
@@ -119,7 +119,7 @@ class Resume(Checkpoint):
             self._manager.wait()
         folder = _choose_folder(self._folder, strategy.fault_tolerance.checkpoints)
         manager = CheckpointManager(model, folder, keep=KeepLatest(self._keep))
-        make_folder(manager.directory, name="folder")
+        hold_folder(manager.directory, name="folder")
         needed_bytes = sum(strategy.runtime.plan.bytes_per_server)
         if (free_bytes := shutil.disk_usage(manager.directory).free) < needed_bytes:
             raise ConfigError(

@@ -6,6 +6,8 @@ import itertools
 import json
 import math
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -477,6 +479,28 @@ def test_wrong_folders(make_strategy: Make, tmp_path: Path) -> None:
     with raises(tfps.errors.ConfigError, "expected the same folder; leave one of them out"):
         fit(other, resume(tmp_path / "c"), **data)
     assert not counts(model).any()
+
+
+HOLDER = """
+import fcntl, os, sys
+fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_folder_in_which_a_living_job_saves(make_strategy: Make, tmp_path: Path) -> None:
+    model = counting(make_strategy())
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == b"held\n"
+        with raises(tfps.errors.ConfigError, str(tmp_path), received="a living job saves"):
+            fit(model, resume(tmp_path), x=IDS, y=ONES)
+        assert not list(tmp_path.iterdir())
+        job.kill()
+    fit(model, resume(tmp_path), x=IDS, y=ONES)
+    assert list(tmp_path.iterdir())
 
 
 def test_a_disk_that_is_too_small(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partialmethod
 from typing import Any
 
 import tensorflow as tf
@@ -79,34 +80,31 @@ class ComposedVariable(ServerVariable):
         )
         return self.assign(changed)
 
-    def _scatter(self, change: Callable[..., tf.Tensor], delta: tf.IndexedSlices) -> Any:
-        indices = tf.convert_to_tensor(delta.indices)[..., None]
-        values = tf.convert_to_tensor(delta.values, dtype=self.dtype)
-        return self.assign(change(self.read_composed(), indices, values))
+    def _scatter(
+        self,
+        change: Callable[..., Any],
+        sparse_delta: Any,
+        use_locking: Any = False,
+        name: Any = None,
+    ) -> Any:
+        indices = tf.convert_to_tensor(sparse_delta.indices)[..., None]
+        values = tf.convert_to_tensor(sparse_delta.values, dtype=self.dtype)
+        return self._scatter_nd(change, indices, values)
 
-    def scatter_add(self, sparse_delta: Any, use_locking: Any = False, name: Any = None) -> Any:
-        return self._scatter(tf.tensor_scatter_nd_add, sparse_delta)
+    scatter_add = partialmethod(_scatter, tf.tensor_scatter_nd_add)
+    scatter_sub = partialmethod(_scatter, tf.tensor_scatter_nd_sub)
+    scatter_update = partialmethod(_scatter, tf.tensor_scatter_nd_update)
+    scatter_max = partialmethod(_scatter, tf.tensor_scatter_nd_max)
+    scatter_min = partialmethod(_scatter, tf.tensor_scatter_nd_min)
 
-    def scatter_sub(self, sparse_delta: Any, use_locking: Any = False, name: Any = None) -> Any:
-        return self._scatter(tf.tensor_scatter_nd_sub, sparse_delta)
+    def _scatter_nd(
+        self, change: Callable[..., Any], indices: Any, updates: Any, name: Any = None
+    ) -> Any:
+        return self.assign(change(self.read_composed(), indices, updates))
 
-    def scatter_update(self, sparse_delta: Any, use_locking: Any = False, name: Any = None) -> Any:
-        return self._scatter(tf.tensor_scatter_nd_update, sparse_delta)
-
-    def scatter_max(self, sparse_delta: Any, use_locking: Any = False, name: Any = None) -> Any:
-        return self._scatter(tf.tensor_scatter_nd_max, sparse_delta)
-
-    def scatter_min(self, sparse_delta: Any, use_locking: Any = False, name: Any = None) -> Any:
-        return self._scatter(tf.tensor_scatter_nd_min, sparse_delta)
-
-    def scatter_nd_add(self, indices: Any, updates: Any, name: Any = None) -> Any:
-        return self.assign(tf.tensor_scatter_nd_add(self.read_composed(), indices, updates))
-
-    def scatter_nd_sub(self, indices: Any, updates: Any, name: Any = None) -> Any:
-        return self.assign(tf.tensor_scatter_nd_sub(self.read_composed(), indices, updates))
-
-    def scatter_nd_update(self, indices: Any, updates: Any, name: Any = None) -> Any:
-        return self.assign(tf.tensor_scatter_nd_update(self.read_composed(), indices, updates))
+    scatter_nd_add = partialmethod(_scatter_nd, tf.tensor_scatter_nd_add)
+    scatter_nd_sub = partialmethod(_scatter_nd, tf.tensor_scatter_nd_sub)
+    scatter_nd_update = partialmethod(_scatter_nd, tf.tensor_scatter_nd_update)
 
     @property
     def _place_description(self) -> str:
