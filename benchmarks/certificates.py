@@ -6,11 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tfps.transport.direct.encryption import (
-    AUTHORITY_VARIABLE,
-    CERTIFICATE_VARIABLE,
-    KEY_VARIABLE,
-)
+from tfps.transport.direct.encryption import AUTHORITY_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE
 
 
 def can_make_certificates() -> bool:

@@ -127,12 +127,7 @@ def _run(*command: str) -> None:
     environment = {**os.environ, "LC_ALL": "C"}
     try:
         subprocess.run(
-            command,
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            env=environment,
+            command, check=True, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment
         )
     except subprocess.CalledProcessError as error:
         raise NoNamespacesError(

@@ -41,12 +41,7 @@ def picture(
 
 
 def legend_below(
-    figure: Any,
-    axis: Any,
-    *,
-    columns: int,
-    entries: int | None = None,
-    has_spreads: bool = False,
+    figure: Any, axis: Any, *, columns: int, entries: int | None = None, has_spreads: bool = False
 ) -> None:
     """Explain the first labels of an axis below all axes, and the lines of spreads if wanted."""
     from matplotlib.lines import Line2D

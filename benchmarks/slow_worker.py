@@ -29,10 +29,7 @@ def rates() -> dict[str, tuple[float, float]]:
     cases = json.loads((FOLDER / "data/strategies.json").read_text())["cases"]
     measured = {case["row"]: case for case in cases if case["shape"] == "slow_4"}
     return {
-        row: (
-            BATCH_SIZE * measured[row]["steps_per_s"],
-            BATCH_SIZE * measured[row]["beside_slow"],
-        )
+        row: (BATCH_SIZE * measured[row]["steps_per_s"], BATCH_SIZE * measured[row]["beside_slow"])
         for row in ROWS
     }
 

@@ -175,11 +175,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 # Of `make test-versions`: what an older Keras lacks is refused by name; the newest lacks nothing.
-LACKED = (
-    "keras.optimizers.MultiOptimizer",
-    "no attribute 'MultiOptimizer'",
-    "slots by the paths",
-)
+LACKED = ("keras.optimizers.MultiOptimizer", "no attribute 'MultiOptimizer'", "slots by the paths")
 
 
 @pytest.hookimpl(wrapper=True)

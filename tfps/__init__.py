@@ -16,10 +16,7 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from tfps.checkpoint.manager import CheckpointManager
     from tfps.consistency.local_steps import LocalSteps
-    from tfps.consistency.modes import (
-        Asynchronous,
-        BoundedStaleness,
-    )
+    from tfps.consistency.modes import Asynchronous, BoundedStaleness
     from tfps.consistency.synchronous import Synchronous
     from tfps.evaluation.best_model import SidecarEvaluatorModelExport
     from tfps.evaluation.sidecar_evaluator import SidecarEvaluator

@@ -27,12 +27,7 @@ EXCHANGE = 1.0
 END = 64.0
 VECTORS: Any = SimpleNamespace(where=np.where, sum=np.sum, smallest=np.min, largest=np.max)
 COLORS = {"step": "#1f6fb4", "own": "#7fb2dc", "exchange": "#e07b22", "wait": "#e3e3e3"}
-LABELS = {
-    "step": "step",
-    "own": "step by itself",
-    "exchange": "exchange",
-    "wait": "waits",
-}
+LABELS = {"step": "step", "own": "step by itself", "exchange": "exchange", "wait": "waits"}
 INK, DROPPED = "#333333", "#b3261e"
 
 
@@ -108,12 +103,7 @@ def at_once(title: str, ask: Ask, *, period_steps: int = 1, begin: float = 0.0) 
     return timeline
 
 
-def in_rounds(
-    title: str,
-    *,
-    backup_workers: int = 0,
-    period_steps: int = 1,
-) -> Timeline:
+def in_rounds(title: str, *, backup_workers: int = 0, period_steps: int = 1) -> Timeline:
     """Servers apply one mean of what the first workers of a round have pushed."""
     timeline, required = Timeline(title), len(STEPS) - backup_workers
     number, contributors = 0, list[int]()

@@ -27,7 +27,4 @@ def model_features(
     """
     hashes = tf.strings.to_hash_bucket_fast(categories, HASHES)
     ids = hashes % tf.constant(list(table_rows), tf.int64)
-    return {
-        "numbers": tf.math.log1p(tf.maximum(numbers, 0.0)),
-        "ids": tf.cast(ids, tf.int32),
-    }
+    return {"numbers": tf.math.log1p(tf.maximum(numbers, 0.0)), "ids": tf.cast(ids, tf.int32)}

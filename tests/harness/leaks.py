@@ -82,9 +82,7 @@ class ProcessSnapshot:
 
     def __or__(self, other: ProcessSnapshot) -> ProcessSnapshot:
         return ProcessSnapshot(
-            self.processes | other.processes,
-            self.ports | other.ports,
-            self.threads | other.threads,
+            self.processes | other.processes, self.ports | other.ports, self.threads | other.threads
         )
 
     def __bool__(self) -> bool:

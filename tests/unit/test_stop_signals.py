@@ -45,12 +45,7 @@ lock(mutex)
 
 
 def _run(
-    code: str,
-    number: int,
-    *,
-    grace_s: float = GRACE_S,
-    again: bool = False,
-    ready: str = "ready",
+    code: str, number: int, *, grace_s: float = GRACE_S, again: bool = False, ready: str = "ready"
 ) -> tuple[int, str, str]:
     """Run a program and send a signal; return its status, output and error output."""
     script = BEGIN.replace("GRACE_S", str(grace_s)) + code

@@ -310,9 +310,7 @@ class CheckpointManager:
         if not numbers:
             return None
         manifest, passed_over = restore_newest_undamaged(
-            numbers,
-            partial(self.restore, weights_only=weights_only),
-            source=str(self.directory),
+            numbers, partial(self.restore, weights_only=weights_only), source=str(self.directory)
         )
         self._folder.exclude_damaged(passed_over)
         return manifest

@@ -24,11 +24,7 @@ from tfps.checkpoint.shared_folder import SharedFolder
 
 
 def fill(
-    contents: Contents,
-    manifest: Manifest,
-    folder: Path,
-    *,
-    servers: Sequence[ServerRestore] = (),
+    contents: Contents, manifest: Manifest, folder: Path, *, servers: Sequence[ServerRestore] = ()
 ) -> None:
     """Fill all shards from a checkpoint while the workers are drained.
 

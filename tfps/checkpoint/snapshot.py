@@ -84,10 +84,7 @@ class Snapshot:
 
 
 def take_drained(
-    snapshot: Snapshot,
-    strategy: SavedStrategy | None,
-    *,
-    on_rest: Callable[[], Mapping[str, Any]],
+    snapshot: Snapshot, strategy: SavedStrategy | None, *, on_rest: Callable[[], Mapping[str, Any]]
 ) -> tuple[list[np.ndarray[Any, Any]], Mapping[str, Any]]:
     """Drain the workers and take a snapshot. Returns the ledgers of all servers, and a state.
 

@@ -22,9 +22,7 @@ Examples:
 @click.option("--workers", type=click.IntRange(min=1), help="Workers of a local cluster.  [2]")
 @click.option("--ps", type=click.IntRange(min=1), help="Parameter servers of a local cluster.  [1]")
 @click.option(
-    "--restarts",
-    type=click.IntRange(min=0),
-    help="Restarts of each task of a local cluster.  [3]",
+    "--restarts", type=click.IntRange(min=0), help="Restarts of each task of a local cluster.  [3]"
 )
 @click.option(
     "--min-workers",

@@ -9,13 +9,4 @@ from tfps.compression.identity import Identity
 from tfps.compression.quantize import Quantize
 from tfps.compression.top_k import TopK
 
-__all__ = [
-    "PushPull",
-    "ByPath",
-    "Cast",
-    "Codec",
-    "Delta",
-    "Identity",
-    "Quantize",
-    "TopK",
-]
+__all__ = ["PushPull", "ByPath", "Cast", "Codec", "Delta", "Identity", "Quantize", "TopK"]

@@ -19,10 +19,7 @@ class _Format(NamedTuple):
     least: float
 
 
-_FORMATS = {
-    "bfloat16": _Format(2.0**-7, 2.0**-126),
-    "float16": _Format(2.0**-10, 2.0**-24),
-}
+_FORMATS = {"bfloat16": _Format(2.0**-7, 2.0**-126), "float16": _Format(2.0**-10, 2.0**-24)}
 
 
 @dataclass(frozen=True)

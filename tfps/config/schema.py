@@ -114,12 +114,9 @@ class TrainingSection(Section):
 class ConsistencySection(Section):
     """``[consistency]``: how far a worker may run ahead of the others."""
 
-    mode: Literal[
-        "asynchronous",
-        "synchronous",
-        "bounded_staleness",
-        "local_steps",
-    ] = "asynchronous"
+    mode: Literal["asynchronous", "synchronous", "bounded_staleness", "local_steps"] = (
+        "asynchronous"
+    )
     backup_workers: Annotated[int, Field(ge=0)] = 0  # of synchronous
     bound_steps: Annotated[int, Field(ge=0)] = 4  # of bounded_staleness
     period_steps: Count = 16  # of local_steps, as are the next two

@@ -140,11 +140,7 @@ class ServerLedger:
             name=LEDGER,
         )
         self._applied = contents.create(
-            ServerVariable,
-            blank_window(),
-            shared_name=APPLIED,
-            trainable=False,
-            name=APPLIED,
+            ServerVariable, blank_window(), shared_name=APPLIED, trainable=False, name=APPLIED
         )
 
     def read_values(self) -> LedgerValues:

@@ -7,12 +7,7 @@ import os
 import time
 from typing import Protocol
 
-from tfps.cluster import (
-    ClusterSpec,
-    accepts_connections,
-    missing_tasks,
-    timeout_from_environment,
-)
+from tfps.cluster import ClusterSpec, accepts_connections, missing_tasks, timeout_from_environment
 from tfps.cluster.timeout import CHIEF_TIMEOUT_S, DEFAULT_CHIEF_TIMEOUT_S
 from tfps.evaluation.job_watch import JobWatch
 from tfps.scheduler.client import present_cluster

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tfps.compression import (
-    ByPath,
-    Cast,
-    Codec,
-    Delta,
-    Identity,
-    PushPull,
-    Quantize,
-    TopK,
-)
+from tfps.compression import ByPath, Cast, Codec, Delta, Identity, PushPull, Quantize, TopK
 from tfps.config.schema import CompressionSection
 from tfps.consistency.mode import Mode
 from tfps.job.rule_problems import rule_problems

@@ -5,11 +5,7 @@ from __future__ import annotations
 from tfps.config.schema import OWN_OPTIMIZERS, ConsistencySection, JobConfig
 from tfps.consistency.local_steps import LocalSteps
 from tfps.consistency.mode import Mode
-from tfps.consistency.modes import (
-    Asynchronous,
-    BoundedStaleness,
-    applies_each_gradient,
-)
+from tfps.consistency.modes import Asynchronous, BoundedStaleness, applies_each_gradient
 from tfps.consistency.optimizer_limits import average_problem, together_problem
 from tfps.consistency.synchronous import Synchronous
 from tfps.units import counted

@@ -51,8 +51,7 @@ def make_forecast(config: JobConfig, *, size: ClusterSize) -> Forecast:
     shards = with_step_rows(shards, rows, least_bytes=least_bytes)
     mode = mode_of(config.consistency)
     copies = count_worker_copies(
-        model.optimizer,
-        workers=size.workers if applies_each_gradient(mode) else 0,
+        model.optimizer, workers=size.workers if applies_each_gradient(mode) else 0
     )
     shards = [replace(s, worker_copies=copies.get(whole_path(s.path), 0)) for s in shards]
     placement = placement_of(config.placement)

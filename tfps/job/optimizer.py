@@ -7,12 +7,7 @@ import inspect
 import re
 from typing import Any
 
-from tfps.config.schema import (
-    OWN_OPTIMIZERS,
-    OptimizerSection,
-    StalenessSection,
-    TrainingSection,
-)
+from tfps.config.schema import OWN_OPTIMIZERS, OptimizerSection, StalenessSection, TrainingSection
 from tfps.errors import ConfigError
 
 

@@ -102,10 +102,7 @@ class ForkServer:
             if environment.get(variable) != self._environment.get(variable)
         }
         self._send_request(
-            id=number,
-            environment=differences,
-            log_path=str(log_path.resolve()),
-            folder=os.getcwd(),
+            id=number, environment=differences, log_path=str(log_path.resolve()), folder=os.getcwd()
         )
         return ForkedTask(name=name, process=process, log_path=log_path)
 

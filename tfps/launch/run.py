@@ -9,13 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tfps.cluster import (
-    SUPERVISED,
-    TASK_TYPES,
-    ClusterSpec,
-    announce_finished,
-    prepare_process,
-)
+from tfps.cluster import SUPERVISED, TASK_TYPES, ClusterSpec, announce_finished, prepare_process
 from tfps.cluster.exit_status import TEMPORARY_STATUS
 from tfps.cluster.spec import TF_CONFIG
 from tfps.errors import ConfigError

@@ -86,8 +86,7 @@ def serve(
         spec = ClusterSpec.from_environment()
     if spec.task_type not in ("worker", "ps") or spec.task_index is None:
         raise ConfigError(
-            f"task.type: received {spec.task_type!r}, expected worker or ps",
-            source=spec.source,
+            f"task.type: received {spec.task_type!r}, expected worker or ps", source=spec.source
         )
     timeout_s = chief_timeout_s
     if timeout_s is None:

@@ -13,10 +13,4 @@ from tfps.optimizers.dana import DANA
 from tfps.optimizers.sparse_updates import SparseUpdates
 from tfps.optimizers.staleness_aware import StalenessAware
 
-__all__ = [
-    "DANA",
-    "AsyncAdam",
-    "ByTable",
-    "SparseUpdates",
-    "StalenessAware",
-]
+__all__ = ["DANA", "AsyncAdam", "ByTable", "SparseUpdates", "StalenessAware"]

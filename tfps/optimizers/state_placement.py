@@ -78,9 +78,5 @@ class StatePlacement:
         if isinstance(old, ServerVariable):
             self._storage.free(old)  # first: it may have a mirror on the new one's server
         variable._value = create(
-            value,
-            dtype=variable._dtype,
-            trainable=False,
-            name=variable.name,
-            path=variable.path,
+            value, dtype=variable._dtype, trainable=False, name=variable.name, path=variable.path
         )

@@ -78,9 +78,7 @@ def _clip_together(
 
 
 def _clip_unscaled(
-    gradients: list[tf.Tensor],
-    scale: Any,
-    clip: Callable[[list[tf.Tensor]], list[tf.Tensor]],
+    gradients: list[tf.Tensor], scale: Any, clip: Callable[[list[tf.Tensor]], list[tf.Tensor]]
 ) -> list[tf.Tensor]:
     """Clip gradients of a scaled loss as if the loss were unscaled."""
     if scale is None:

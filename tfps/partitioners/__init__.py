@@ -2,11 +2,7 @@
 
 from tfps.partitioners.balanced import Balanced
 from tfps.partitioners.by_path import ByPath
-from tfps.partitioners.by_size import (
-    FixedShardsPartitioner,
-    MaxSizePartitioner,
-    MinSizePartitioner,
-)
+from tfps.partitioners.by_size import FixedShardsPartitioner, MaxSizePartitioner, MinSizePartitioner
 from tfps.partitioners.row_rule import Contiguous, Modulo, RowRule, ShuffledRows
 from tfps.partitioners.row_spread import RowModulo, RowShuffle
 from tfps.partitioners.sharding import Partitioner, Sharding

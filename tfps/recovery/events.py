@@ -14,12 +14,7 @@ EVENTS_FILE = "events.jsonl"
 SCHEMA_VERSION = 1
 
 EventName = Literal[
-    "job_started",
-    "task_started",
-    "task_died",
-    "task_restarted",
-    "task_given_up",
-    "job_ended",
+    "job_started", "task_started", "task_died", "task_restarted", "task_given_up", "job_ended"
 ]
 
 

@@ -22,10 +22,7 @@ from tfps.bridge.closures.connection import early_device_error, names_early_devi
 from tfps.bridge.closures.failure_handler import FailureHandler
 from tfps.bridge.closures.run_plan import RunLimits
 from tfps.bridge.closures.step_closure import StepClosure, StepKind
-from tfps.bridge.closures.worker_return import (
-    call_on_worker_return,
-    drain_while_workers_return,
-)
+from tfps.bridge.closures.worker_return import call_on_worker_return, drain_while_workers_return
 from tfps.bridge.keras_patches import filter_traceback_lines
 from tfps.bridge.step_scope import raise_recorded_errors, record_tfps_errors
 from tfps.consistency.modes import Asynchronous, lets_workers_wait

@@ -10,10 +10,7 @@ from typing import Any, NamedTuple, cast
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.keras_patches import (
-    get_current_initializer,
-    get_current_variable,
-)
+from tfps.bridge.keras_patches import get_current_initializer, get_current_variable
 from tfps.bridge.step_scope import StepScope, current_step
 from tfps.bridge.variables.block_draw import BlockDraw, can_draw_blocks, take_seed
 from tfps.bridge.variables.sharded_variable import ShardedVariable

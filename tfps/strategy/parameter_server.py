@@ -13,11 +13,7 @@ from tfps.bridge.functions.function_registration import (
     patch_function_removal,
 )
 from tfps.bridge.named_functions import register_named_function
-from tfps.cluster import (
-    ClusterSpec,
-    announce_at_exit,
-    devices_of_workers,
-)
+from tfps.cluster import ClusterSpec, announce_at_exit, devices_of_workers
 from tfps.compression.directions import Codecs, PushPull
 from tfps.consistency.mode import Mode
 from tfps.partitioners import Partitioner

@@ -188,9 +188,7 @@ class StrategyRecovery:
         assert self.manager is not None
         if self.points is not None and self.manager.model is model:
             saver = RoundCheckpoints(
-                self.manager,
-                every_steps=self._every_steps,
-                is_kept=self.points.is_kept,
+                self.manager, every_steps=self._every_steps, is_kept=self.points.is_kept
             )
             self.points.save_with(saver)
             return [saver]

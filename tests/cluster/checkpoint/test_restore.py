@@ -17,9 +17,7 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.mark.slow
 def test_back_into_the_same_model(
-    strategy: tfps.ParameterServerStrategy,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    strategy: tfps.ParameterServerStrategy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes back in blocks of a row or two, with the counts of the servers."""
     monkeypatch.setenv("TFPS_CHUNK_BYTES", "100")

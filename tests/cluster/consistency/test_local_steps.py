@@ -36,10 +36,7 @@ def test_slots_are_freed(cluster: Callable[..., LocalCluster]) -> None:
         with tf.device("/job:worker/replica:0/task:0/device:CPU:0"):
             handles = {
                 name: tf.raw_ops.VarHandleOp(
-                    dtype=tf.float32,
-                    shape=[],
-                    shared_name=f"{name}_on_worker",
-                    container=container,
+                    dtype=tf.float32, shape=[], shared_name=f"{name}_on_worker", container=container
                 )
                 for name in slots
             }

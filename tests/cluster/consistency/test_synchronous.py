@@ -36,11 +36,7 @@ def _examples(count: int) -> tuple[np.ndarray, np.ndarray]:
 def _network(optimizer: Any) -> keras.Model:
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
-        [
-            keras.Input((8,)),
-            keras.layers.Dense(16, activation="tanh"),
-            keras.layers.Dense(3),
-        ]
+        [keras.Input((8,)), keras.layers.Dense(16, activation="tanh"), keras.layers.Dense(3)]
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss, metrics=["accuracy"])

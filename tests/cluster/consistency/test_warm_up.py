@@ -13,9 +13,7 @@ import tensorflow as tf
 
 import tfps
 from tests.unit.numbers.modes.small_network import BATCH, network
-from tests.unit.numbers.modes.two_workers import (
-    WORKERS,
-)
+from tests.unit.numbers.modes.two_workers import WORKERS
 from tfps.launch import LocalCluster
 
 pytestmark = [pytest.mark.repeats, pytest.mark.timeout(240)]

@@ -95,9 +95,7 @@ def test_predict_within_fit(model: keras.Model) -> None:
 
 
 @pytest.mark.repeats
-def test_several_outputs_and_steps_per_execution(
-    strategy: tfps.ParameterServerStrategy,
-) -> None:
+def test_several_outputs_and_steps_per_execution(strategy: tfps.ParameterServerStrategy) -> None:
     with strategy.scope():
         inputs = keras.Input((4,))
         model = keras.Model(
@@ -115,9 +113,7 @@ def test_several_outputs_and_steps_per_execution(
 
 @pytest.mark.repeats
 def test_evaluate_visits_each_example_once_on_every_worker(
-    model: keras.Model,
-    strategy: tfps.ParameterServerStrategy,
-    visits: Callable[[], list[int]],
+    model: keras.Model, strategy: tfps.ParameterServerStrategy, visits: Callable[[], list[int]]
 ) -> None:
     def slow(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         (turns,) = tf.while_loop(lambda i: i < 20_000, lambda i: [i + 1], [0])

@@ -85,10 +85,7 @@ def _with_policy(name: str) -> tf.data.Dataset:
 def _by_python() -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(
         batches,
-        output_signature=(
-            tf.TensorSpec([None, 4], tf.float32),
-            tf.TensorSpec([None, 2], tf.int64),
-        ),
+        output_signature=(tf.TensorSpec([None, 4], tf.float32), tf.TensorSpec([None, 2], tf.int64)),
     )
 
 

@@ -13,15 +13,7 @@ import numpy as np
 import pytest
 
 import tfps
-from tests.unit.numbers.comparison import (
-    LABELS,
-    STEPS,
-    Comparison,
-    X,
-    compiled,
-    fit,
-    iterations,
-)
+from tests.unit.numbers.comparison import LABELS, STEPS, Comparison, X, compiled, fit, iterations
 
 callbacks = keras.callbacks
 VALIDATION = (X[::-1].copy(), LABELS)

@@ -109,13 +109,7 @@ exec(sys.argv[1])
 """
 
 
-@pytest.mark.parametrize(
-    ("end", "status"),
-    [
-        ("pass", 0),
-        ("raise ValueError('wrong')", 1),
-    ],
-)
+@pytest.mark.parametrize(("end", "status"), [("pass", 0), ("raise ValueError('wrong')", 1)])
 def test_a_chief_started_as_a_plain_script(
     tasks: LocalCluster, tmp_path: Path, end: str, status: int
 ) -> None:

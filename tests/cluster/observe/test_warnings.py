@@ -134,10 +134,7 @@ def test_a_stalled_round(
     strategy = tfps.ParameterServerStrategy(tasks.cluster_resolver, consistency=tfps.Synchronous())
     try:
         _fit(
-            strategy,
-            _batches(60, seconds=lambda _: STEP_S),
-            rate=0.01,
-            callbacks=[_Suspend(tasks)],
+            strategy, _batches(60, seconds=lambda _: STEP_S), rate=0.01, callbacks=[_Suspend(tasks)]
         )
     finally:
         tasks.resume("worker", 1)

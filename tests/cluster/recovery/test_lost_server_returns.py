@@ -194,11 +194,7 @@ ROUNDS = {
 
 @pytest.mark.parametrize(("index", "mode", "transport"), ROUNDS.values(), ids=ROUNDS)
 def test_rounds_of_other_kinds(
-    index: int,
-    mode: tfps.Synchronous,
-    transport: str,
-    fresh: LocalCluster,
-    folder: Path,
+    index: int, mode: tfps.Synchronous, transport: str, fresh: LocalCluster, folder: Path
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         if transport != "auto":

@@ -38,11 +38,7 @@ class Job:
 
     def start(self, *arguments: object, **environment: str) -> Command:
         """Start a process."""
-        variables = {
-            "TFPS_SCHEDULER": self.address,
-            "TFPS_CHIEF_TIMEOUT_S": "120",
-            **environment,
-        }
+        variables = {"TFPS_SCHEDULER": self.address, "TFPS_CHIEF_TIMEOUT_S": "120", **environment}
         texts = [str(argument) for argument in arguments]
         command = Command(texts, deadline_s=DEADLINE_S, environment=variables, folder=ROOT)
         return self._stack.enter_context(command)

@@ -252,10 +252,7 @@ class MoveWorker(KillWorker):
 @pytest.mark.parametrize("data", ["arrays", "shards"])
 @pytest.mark.parametrize("transport", ["auto", "grpc"])
 def test_training_follows_a_worker(
-    transport: str,
-    data: str,
-    tasks: Callable[..., LocalCluster],
-    monkeypatch: pytest.MonkeyPatch,
+    transport: str, data: str, tasks: Callable[..., LocalCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(TRANSPORT_VARIABLE, transport)
     job = CountingJob(tasks(workers=2, ps=1))

@@ -46,9 +46,7 @@ def _scheduled(strategy: tfps.ParameterServerStrategy, functions: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("options", MODES.values(), ids=MODES)
 def test_closing_is_quiet_and_the_next_strategy_works(
-    cluster: Callable[..., LocalCluster],
-    caplog: pytest.LogCaptureFixture,
-    options: dict[str, Any],
+    cluster: Callable[..., LocalCluster], caplog: pytest.LogCaptureFixture, options: dict[str, Any]
 ) -> None:
     resolver = cluster(workers=2, ps=1).cluster_resolver
     logging.getLogger("tensorflow").addHandler(caplog.handler)

@@ -74,10 +74,7 @@ def test_each_task_falls_back_by_itself(tmp_path: Path, caplog: pytest.LogCaptur
     tasks = [("worker", 0), ("worker", 1), ("ps", 0), ("ps", 1)]
     with cluster_of_processes(tmp_path, tasks, plain={("worker", 1), ("ps", 1)}) as jobs:
         with raises(
-            UnsupportedError,
-            "transport: ",
-            received="worker 1, ps 1",
-            remedy='transport="auto"',
+            UnsupportedError, "transport: ", received="worker 1, ps 1", remedy='transport="auto"'
         ):
             tfps.ParameterServerStrategy(resolver_of(jobs), transport="direct")
         strategy = tfps.ParameterServerStrategy(resolver_of(jobs), placement="round_robin")

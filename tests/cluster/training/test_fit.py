@@ -162,9 +162,7 @@ def test_override_of_what_is_replaced_is_refused(strategy: tfps.ParameterServerS
         model.fit(X, LABELS, verbose=0)
 
 
-def test_variable_from_outside_the_scope_is_refused(
-    strategy: tfps.ParameterServerStrategy,
-) -> None:
+def test_variable_from_outside_the_scope_is_refused(strategy: tfps.ParameterServerStrategy) -> None:
     layer = UnitGradients(name="from_outside")
     layer.build((None, 4))
     with strategy.scope():

@@ -67,9 +67,7 @@ def compare(report: Report) -> None:
                     outcome += ", with an alarm in the log"
                 outcomes.append(outcome)
             report.line(
-                f"{TURNS} strategies, {transport}",
-                expected=["worked"],
-                got=sorted(set(outcomes)),
+                f"{TURNS} strategies, {transport}", expected=["worked"], got=sorted(set(outcomes))
             )
     for logger in loggers:
         logger.removeHandler(handler)

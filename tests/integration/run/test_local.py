@@ -229,9 +229,7 @@ def test_workers_that_die_are_started_again_and_work(script: Path) -> None:
         assert command.wait() == 0
         said = command.errors
     assert re.search(
-        r"^tfps: 2 restarts: worker [01] \(SIGKILL\), worker [01] \(SIGKILL\)$",
-        said,
-        re.MULTILINE,
+        r"^tfps: 2 restarts: worker [01] \(SIGKILL\), worker [01] \(SIGKILL\)$", said, re.MULTILINE
     )
     records = [json.loads(line) for line in (logs / "events.jsonl").read_text().splitlines()]
     assert {record["version"] for record in records} == {1}

@@ -67,13 +67,7 @@ def _task(
 
 
 @pytest.mark.quick("sys.exit*")
-@pytest.mark.parametrize(
-    ("end", "chief_status", "status"),
-    [
-        ("pass", 0, 0),
-        ("sys.exit(5)", 5, 1),
-    ],
-)
+@pytest.mark.parametrize(("end", "chief_status", "status"), [("pass", 0, 0), ("sys.exit(5)", 5, 1)])
 def test_workers_and_servers_end_as_the_chief_did(
     spec: ClusterSpec, script: Path, end: str, chief_status: int, status: int
 ) -> None:

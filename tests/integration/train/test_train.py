@@ -108,11 +108,7 @@ def test_everything_is_in_the_output_folder(reference, settings):
         "ps-0.log",
     }
     events = EventLog(output / "events.jsonl").read()
-    assert [event.event for event in events] == [
-        "job_started",
-        *["task_started"] * 3,
-        "job_ended",
-    ]
+    assert [event.event for event in events] == ["job_started", *["task_started"] * 3, "job_ended"]
     assert events[-1].status == 0
     last = json.loads((output / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["stats"]["updates_applied"] == sum(last["stats"]["worker_steps"]) > 0

@@ -79,11 +79,7 @@ def outputs(benchmark: Benchmark, results: Results, folder: Path) -> Outputs:
 
 
 def sample(
-    steps_per_s: float,
-    *,
-    steps: int = 100,
-    cpu_ms: float = 3.0,
-    **group_cpu_ms: float,
+    steps_per_s: float, *, steps: int = 100, cpu_ms: float = 3.0, **group_cpu_ms: float
 ) -> dict[str, Any]:
     """Returns a chief's report about an epoch; CPU times are those of one step."""
     seconds = steps / steps_per_s

@@ -95,9 +95,7 @@ def test_the_wait_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks.replied.set()
 
 
-def test_functions_are_removed_when_no_task_has_to_be_told(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_functions_are_removed_when_no_task_has_to_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
     registration.patch_function_removal()
     registration.remove_collected_functions()
     context = current_context()

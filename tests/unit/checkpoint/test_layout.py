@@ -90,10 +90,7 @@ def test_a_variable_without_rows() -> None:
     ]
 
 
-@given(
-    sizes=st.lists(st.integers(0, 20), max_size=30),
-    limit_bytes=st.integers(1, 25),
-)
+@given(sizes=st.lists(st.integers(0, 20), max_size=30), limit_bytes=st.integers(1, 25))
 def test_groups_keep_the_order_and_the_limit(sizes: list[int], limit_bytes: int) -> None:
     groups = group_by_bytes(enumerate(sizes), limit_bytes=limit_bytes)
     assert [item for group in groups for item in group] == list(range(len(sizes)))

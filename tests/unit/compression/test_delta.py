@@ -8,15 +8,7 @@ import pytest
 
 import tfps
 from tests.messages import check_message, raises
-from tfps.compression import (
-    ByPath,
-    Cast,
-    Delta,
-    Identity,
-    PushPull,
-    Quantize,
-    TopK,
-)
+from tfps.compression import ByPath, Cast, Delta, Identity, PushPull, Quantize, TopK
 from tfps.compression.directions import without_deltas
 from tfps.compression.row_codec import row_codec_of
 from tfps.errors import ConfigError

@@ -74,12 +74,7 @@ class ServerModel(PlainLedger):
     """
 
     def __init__(
-        self,
-        *,
-        index: int,
-        workers: int,
-        calls: tuple[bool, ...],
-        drop_above: int | None = None,
+        self, *, index: int, workers: int, calls: tuple[bool, ...], drop_above: int | None = None
     ) -> None:
         self.index, self.layout, self.calls = index, LedgerLayout(workers), calls
         self.drop_above = drop_above

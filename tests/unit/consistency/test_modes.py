@@ -123,12 +123,7 @@ def test_all_but_rounds_apply_each_gradient() -> None:
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        Asynchronous,
-        Synchronous,
-        lambda **options: BoundedStaleness(2, **options),
-    ],
+    "make", [Asynchronous, Synchronous, lambda **options: BoundedStaleness(2, **options)]
 )
 def test_steps_of_a_warm_up(make: Any) -> None:
     assert make(warm_up_steps=3).warm_up_steps == 3

@@ -8,16 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfps.compression import (
-    ByPath,
-    Cast,
-    Codec,
-    Delta,
-    Identity,
-    PushPull,
-    Quantize,
-    TopK,
-)
+from tfps.compression import ByPath, Cast, Codec, Delta, Identity, PushPull, Quantize, TopK
 from tfps.job.coded_bytes import bytes_left_out, kept_bytes_per_server
 from tfps.job.plan import plan_job
 from tfps.placement import LeastLoaded

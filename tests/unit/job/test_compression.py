@@ -6,15 +6,7 @@ from typing import Any
 
 import pytest
 
-from tfps.compression import (
-    ByPath,
-    Cast,
-    Delta,
-    Identity,
-    PushPull,
-    Quantize,
-    TopK,
-)
+from tfps.compression import ByPath, Cast, Delta, Identity, PushPull, Quantize, TopK
 from tfps.config.schema import CODECS, CompressionSection
 from tfps.consistency.modes import Asynchronous
 from tfps.errors import ConfigError

@@ -8,10 +8,7 @@ from tests.messages import check_message
 from tfps.config import parse
 from tfps.config.schema import OWN_OPTIMIZERS
 from tfps.consistency.local_steps import LocalSteps
-from tfps.consistency.modes import (
-    Asynchronous,
-    BoundedStaleness,
-)
+from tfps.consistency.modes import Asynchronous, BoundedStaleness
 from tfps.consistency.optimizer_limits import average_problem, together_problem
 from tfps.consistency.synchronous import Synchronous
 from tfps.job.consistency import consistency_problems, mode_of

@@ -42,11 +42,7 @@ EXAMPLES, BATCH = 12, 4
     ],
 )
 def test_what_cannot_work_is_named(
-    overrides: list[str],
-    key: str,
-    received: str,
-    remedy: str,
-    monkeypatch: pytest.MonkeyPatch,
+    overrides: list[str], key: str, received: str, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TF_CONFIG", raising=False)
     with pytest.raises(ConfigError) as raised:

@@ -11,12 +11,7 @@ from tests.messages import check_message
 from tfps.config import OPTIMIZERS, parse
 from tfps.config.schema import OWN_OPTIMIZERS
 from tfps.errors import ConfigError
-from tfps.job.optimizer import (
-    argument_problems,
-    build_optimizer,
-    optimizer_class,
-    trial_problems,
-)
+from tfps.job.optimizer import argument_problems, build_optimizer, optimizer_class, trial_problems
 from tfps.optimizers import SparseUpdates, StalenessAware
 
 # Wrappers around optimizers, which a name alone cannot describe.
@@ -49,11 +44,7 @@ def test_every_optimizer_can_be_built(name):
     ("arguments", "key", "reason"),
     [
         ({"name": "sgd", "momentum": 2}, "training.optimizer: SGD", "`momentum` must be "),
-        (
-            {"clipnorm": 1.0, "clipvalue": 1.0},
-            "training.optimizer: Adam",
-            "Only one of `clipnorm`",
-        ),
+        ({"clipnorm": 1.0, "clipvalue": 1.0}, "training.optimizer: Adam", "Only one of `clipnorm`"),
         ({"name": "dana", "momentum": 2}, "training.optimizer.momentum", "received 2"),
         ({"name": "asyncadam", "beta_1": 1.0}, "training.optimizer.beta_1", "received 1.0"),
     ],

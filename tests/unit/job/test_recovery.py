@@ -34,10 +34,7 @@ def test_jobs_that_lost_servers_end(values: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("values", "folder"),
-    [
-        ({}, "runs/fashion_mnist/checkpoints"),
-        ({"checkpoints": "saved"}, "saved"),
-    ],
+    [({}, "runs/fashion_mnist/checkpoints"), ({"checkpoints": "saved"}, "saved")],
 )
 def test_the_folder_is_that_of_the_job_unless_it_is_named(
     values: dict[str, Any], folder: str

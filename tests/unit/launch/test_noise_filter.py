@@ -77,14 +77,7 @@ def test_a_users_indented_line_is_noise_only_as_part_of_one() -> None:
     first = b"E0000 00:00:1795241506.304509    5726 cuda_platform.cc:52] failed call to cuInit"
     assert [
         sorter.is_noise(line) for line in (b"  a", first, b"  b", b"c", b"  d", b"loss: 3")
-    ] == [
-        False,
-        True,
-        True,
-        False,
-        False,
-        False,
-    ]
+    ] == [False, True, True, False, False, False]
 
 
 def _sorted(chunks: list[bytes], tmp_path: Path) -> tuple[bytes, bytes]:

@@ -11,13 +11,7 @@ from pathlib import Path
 import pytest
 
 from tfps import terminal
-from tfps.launch.output import (
-    LINE_FILE,
-    LogFollower,
-    prefix_stream,
-    share_terminal,
-    write_prefixed,
-)
+from tfps.launch.output import LINE_FILE, LogFollower, prefix_stream, share_terminal, write_prefixed
 
 
 def test_follows_logs_without_noise(tmp_path: Path) -> None:

@@ -25,10 +25,9 @@ COMBINERS = ["sum", "mean", "sqrtn", None]
 
 def _expected(ids: list[int], weights: list[float], combiner: str | None) -> np.ndarray:
     rows = MATRIX[np.array(ids, int)] * np.array(weights, "float32")[:, None]
-    divisor = {
-        "mean": sum(weights),
-        "sqrtn": sum(weight**2 for weight in weights) ** 0.5,
-    }.get(combiner or "", 1.0)
+    divisor = {"mean": sum(weights), "sqrtn": sum(weight**2 for weight in weights) ** 0.5}.get(
+        combiner or "", 1.0
+    )
     if combiner is None:
         return rows
     return rows.sum(0) / divisor if divisor else np.zeros(WIDTH)

@@ -109,11 +109,7 @@ TABLES: dict[str, Table] = {
     "SparseUpdates": Table(
         tables.lazy_model,
         _batches(tables.IDS),
-        {
-            "adam": tables.LAZY["adam"],
-            **tables.LAZY,
-            **tables.EXACT,
-        },
+        {"adam": tables.LAZY["adam"], **tables.LAZY, **tables.EXACT},
         rows=tables.IDS,
     ),
     "collection": Table(

@@ -12,15 +12,7 @@ import pytest
 import tfps
 from tests.unit.numbers.comparison import BATCH, LABELS, X, compiled, cross_entropy, densify
 from tests.unit.numbers.tables import IDS, WIDTH, tables_model
-from tfps.compression import (
-    ByPath,
-    Cast,
-    Delta,
-    Identity,
-    PushPull,
-    Quantize,
-    TopK,
-)
+from tfps.compression import ByPath, Cast, Delta, Identity, PushPull, Quantize, TopK
 from tfps.optimizers import DANA, SparseUpdates
 from tfps.strategy.reading.stats import Stats
 from tfps.testing import InProcessCluster
@@ -82,13 +74,7 @@ def test_what_is_drawn_goes_by_seed_and_ticket(cluster: Clusters) -> None:
 
 @pytest.mark.repeats
 @pytest.mark.parametrize(
-    ("codec", "times_fewer"),
-    [
-        (Cast("float16"), 1.5),
-        (Quantize(8), 2),
-        (TopK(0.1), 2),
-    ],
-    ids=repr,
+    ("codec", "times_fewer"), [(Cast("float16"), 1.5), (Quantize(8), 2), (TopK(0.1), 2)], ids=repr
 )
 def test_models_learn_with_fewer_bytes(
     cluster: Clusters, plain: Trained, codec: Any, times_fewer: float
@@ -135,12 +121,7 @@ def test_rows_of_tables_follow_the_bytes_of_a_codec(cluster: Clusters) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "mode",
-    [
-        None,
-        pytest.param(tfps.Synchronous(), marks=pytest.mark.repeats),
-    ],
-    ids=repr,
+    "mode", [None, pytest.param(tfps.Synchronous(), marks=pytest.mark.repeats)], ids=repr
 )
 def test_rows_of_tables_are_coded_both_ways(cluster: Clusters, mode: Any) -> None:
     push, pull = Quantize(8), Cast("float16")
@@ -247,10 +228,7 @@ def test_shards_are_coded_by_server(cluster: Clusters) -> None:
 @pytest.mark.repeats
 @pytest.mark.parametrize(
     "pull",
-    [
-        Cast("bfloat16"),
-        ByPath({"hidden/kernel": Quantize(8)}, otherwise=Cast("float16")),
-    ],
+    [Cast("bfloat16"), ByPath({"hidden/kernel": Quantize(8)}, otherwise=Cast("float16"))],
     ids=repr,
 )
 def test_parameters_come_with_fewer_bytes(cluster: Clusters, plain: Trained, pull: Any) -> None:

@@ -69,10 +69,7 @@ VARIANTS |= {
 WAYS = ["loss_scale_and_global_clipnorm", "accumulation"]
 
 # Where nothing is stale, not a bit differs.
-IDENTICAL = {
-    "staleness_aware": "Adam",
-    "dana": "momentum",
-}
+IDENTICAL = {"staleness_aware": "Adam", "dana": "momentum"}
 
 
 def _model() -> keras.Model:

@@ -60,11 +60,7 @@ ROWS_OF_FUNCTIONS: Outcomes = {
     "local": NO_ROWS,
     "local rounds": NO_ROWS,
 }
-LARGE_OF_FIT: Outcomes = {
-    **OF_FIT,
-    "local": WHOLE_BY_WORKERS,
-    "local rounds": WHOLE_BY_WORKERS,
-}
+LARGE_OF_FIT: Outcomes = {**OF_FIT, "local": WHOLE_BY_WORKERS, "local rounds": WHOLE_BY_WORKERS}
 LARGE_OF_FUNCTIONS: Outcomes = {
     **OF_FUNCTIONS,
     "synchronous": WHOLE,

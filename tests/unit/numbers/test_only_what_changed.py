@@ -55,12 +55,7 @@ def _fine_tuned(optimizer: Any = None) -> keras.Model:
 @pytest.mark.repeats
 @pytest.mark.parametrize(
     "mode",
-    [
-        tfps.Asynchronous(),
-        tfps.BoundedStaleness(1),
-        tfps.Synchronous(),
-        tfps.LocalSteps(1),
-    ],
+    [tfps.Asynchronous(), tfps.BoundedStaleness(1), tfps.Synchronous(), tfps.LocalSteps(1)],
     ids=str,
 )
 def test_frozen_layers_travel_when_a_worker_joins_and_no_more(

@@ -14,10 +14,7 @@ from tfps.strategy.strategy_recovery import StrategyRecovery
 
 
 def recover(
-    strategy: tfps.ParameterServerStrategy,
-    folder: Path,
-    *,
-    every_steps: int | None,
+    strategy: tfps.ParameterServerStrategy, folder: Path, *, every_steps: int | None
 ) -> None:
     """Give a strategy of one process the recovery that one of a cluster has."""
     fault_tolerance = tfps.FaultTolerance(checkpoints=folder, every_steps=every_steps)

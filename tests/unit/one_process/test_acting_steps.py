@@ -195,12 +195,7 @@ def test_a_loss_that_is_not_finite_ends_the_training(make_strategy: Make) -> Non
 
 @pytest.mark.repeats
 @pytest.mark.parametrize(
-    "mode",
-    [
-        lambda: tfps.BoundedStaleness(2),
-        lambda: tfps.LocalSteps(10),
-        tfps.Synchronous,
-    ],
+    "mode", [lambda: tfps.BoundedStaleness(2), lambda: tfps.LocalSteps(10), tfps.Synchronous]
 )
 def test_modes_end_as_well(make_strategy: Make, mode: Callable[[], Any]) -> None:
     check_nan(make_strategy(mode()))

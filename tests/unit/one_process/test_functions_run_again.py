@@ -154,11 +154,7 @@ CASES = {
 
 @pytest.mark.repeats
 @pytest.mark.quick("in a loop")
-@pytest.mark.parametrize(
-    ("mode", "in_loop", "counts", "repeated"),
-    CASES.values(),
-    ids=CASES,
-)
+@pytest.mark.parametrize(("mode", "in_loop", "counts", "repeated"), CASES.values(), ids=CASES)
 def test_each_call_counts_once(
     make: Make, mode: Any, in_loop: bool, counts: list[float], repeated: list[int]
 ) -> None:

@@ -44,10 +44,7 @@ def _trained(optimizer: keras.optimizers.Optimizer) -> keras.Model:
 @pytest.mark.rare
 @pytest.mark.parametrize(
     "optimizer",
-    [
-        keras.optimizers.Adam,
-        lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()),
-    ],
+    [keras.optimizers.Adam, lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())],
     ids=["Adam", "LossScaleOptimizer"],
 )
 @pytest.mark.parametrize("mode", [tfps.Asynchronous(), tfps.Synchronous()], ids=str)

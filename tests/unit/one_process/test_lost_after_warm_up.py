@@ -18,24 +18,16 @@ WARM_UP, WORKERS = 2, 2
 # Both workers take part, so all steps of the warm-up and some more.
 SAVED, LOST, MORE = 2 * WORKERS * WARM_UP, 3, 2
 
-MODES = [
-    tfps.Asynchronous(warm_up_steps=WARM_UP),
-    tfps.BoundedStaleness(1, warm_up_steps=WARM_UP),
-]
+MODES = [tfps.Asynchronous(warm_up_steps=WARM_UP), tfps.BoundedStaleness(1, warm_up_steps=WARM_UP)]
 
 Job = Callable[[Mode], tuple[tfps.ParameterServerStrategy, Counters, tfps.CheckpointManager]]
 
 
 @pytest.fixture
-def job(
-    make_strategy: Callable[..., tfps.ParameterServerStrategy],
-    tmp_path: Path,
-) -> Job:
+def job(make_strategy: Callable[..., tfps.ParameterServerStrategy], tmp_path: Path) -> Job:
     """Return a function that makes a strategy of a mode, its model, and what saves it."""
 
-    def make(
-        mode: Mode,
-    ) -> tuple[tfps.ParameterServerStrategy, Counters, tfps.CheckpointManager]:
+    def make(mode: Mode) -> tuple[tfps.ParameterServerStrategy, Counters, tfps.CheckpointManager]:
         strategy = make_strategy(mode, placement="round_robin")
         recover(strategy, tmp_path, every_steps=None)
         model = counters(strategy)
@@ -65,8 +57,7 @@ def test_fit_goes_on(mode: Mode, lost: int, job: Job) -> None:
 
 
 def test_what_a_warm_up_has_made_is_saved(
-    make_strategy: Callable[..., tfps.ParameterServerStrategy],
-    tmp_path: Path,
+    make_strategy: Callable[..., tfps.ParameterServerStrategy], tmp_path: Path
 ) -> None:
     """`fit` saves it: a loss of the warm-up could not be counted in updates."""
     strategy = make_strategy(tfps.Asynchronous(warm_up_steps=WARM_UP), placement="round_robin")

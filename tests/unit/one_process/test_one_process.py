@@ -42,9 +42,7 @@ def test_one_worker_gives_the_numbers_of_keras(tfps_one_process: InProcessCluste
     for ours, theirs in zip(model.get_weights(), plain.get_weights(), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
     np.testing.assert_allclose(
-        model.evaluate(X, Y, batch_size=8, verbose=0),
-        plain.evaluate(X, Y, verbose=0),
-        rtol=1e-5,
+        model.evaluate(X, Y, batch_size=8, verbose=0), plain.evaluate(X, Y, verbose=0), rtol=1e-5
     )
     np.testing.assert_allclose(
         model.predict(X, batch_size=8, verbose=0), plain.predict(X, verbose=0), atol=1e-5

@@ -82,9 +82,6 @@ def test_a_patch_of_all_models(make_strategy: Make, monkeypatch: pytest.MonkeyPa
 def test_another_test_function_is_refused(make_strategy: Make) -> None:
     model = compiled(make_strategy(), OwnTestFunction)
     with raises(
-        UnsupportedError,
-        "OwnTestFunction",
-        received="make_test_function()",
-        remedy="test_step()",
+        UnsupportedError, "OwnTestFunction", received="make_test_function()", remedy="test_step()"
     ):
         model.evaluate(X, Y, verbose=0)

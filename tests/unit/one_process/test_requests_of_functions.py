@@ -34,12 +34,7 @@ def test_pushes_are_applied_as_they_come(function_jobs: Jobs[FunctionJob], serve
     assert job.push(0, server=server, call=server).weight == job.weight(server) == before + 2
 
 
-MODES = [
-    tfps.Asynchronous(),
-    tfps.BoundedStaleness(1),
-    tfps.Synchronous(),
-    tfps.LocalSteps(2),
-]
+MODES = [tfps.Asynchronous(), tfps.BoundedStaleness(1), tfps.Synchronous(), tfps.LocalSteps(2)]
 
 
 @pytest.mark.slow

@@ -167,11 +167,7 @@ def fit_with_stop(
 @pytest.mark.quick("one*")
 @pytest.mark.parametrize("mode", [None, tfps.Synchronous()], ids=["one worker", "rounds"])
 def test_weights_and_history_are_those_of_a_run_that_never_stopped(
-    make_alone: Make,
-    make_strategy: Make,
-    tmp_path: Path,
-    mode: Any,
-    pytestconfig: pytest.Config,
+    make_alone: Make, make_strategy: Make, tmp_path: Path, mode: Any, pytestconfig: pytest.Config
 ) -> None:
     make = make_alone if mode is None else lambda: make_strategy(mode)
     plain = network(make())

@@ -15,16 +15,7 @@ import numpy as np
 import pytest
 
 import tfps
-from tests.unit.one_process.test_resume import (
-    BATCH,
-    EPOCHS,
-    ONES,
-    X,
-    Y,
-    counting,
-    fit,
-    network,
-)
+from tests.unit.one_process.test_resume import BATCH, EPOCHS, ONES, X, Y, counting, fit, network
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -103,11 +94,7 @@ def test_each_example_is_used_once_by_workers_that_do_not_wait(
     ("hook", "saved"), [("epoch begin", "epoch 1, after 0"), ("validation", "epoch 1, after 12")]
 )
 def test_a_signal_in_a_hook(
-    make_strategy: Make,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    hook: str,
-    saved: str,
+    make_strategy: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str], hook: str, saved: str
 ) -> None:
     strategy = make_strategy()
     with pytest.raises(KeyboardInterrupt):

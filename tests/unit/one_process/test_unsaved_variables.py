@@ -18,9 +18,7 @@ from tfps.errors import CheckpointError
 @pytest.mark.rare
 @pytest.mark.parametrize("lost", [0, 1])
 def test_a_raw_variable_of_tensorflow_is_named(
-    lost: int,
-    make_strategy: Callable[..., tfps.ParameterServerStrategy],
-    tmp_path: Path,
+    lost: int, make_strategy: Callable[..., tfps.ParameterServerStrategy], tmp_path: Path
 ) -> None:
     strategy = make_strategy(placement="round_robin")
     recover(strategy, tmp_path, every_steps=None)

@@ -97,10 +97,7 @@ class LocalServer:
         and ``begin``, with which a worker enters anew.
         """
         update = update or ServerUpdate(
-            optimizer,
-            storage=self.storage,
-            strategy=tf.distribute.get_strategy(),
-            workers=workers,
+            optimizer, storage=self.storage, strategy=tf.distribute.get_strategy(), workers=workers
         )
         version = tf.constant(0, tf.int64)
         newest_versions = dict.fromkeys(range(workers), 0)

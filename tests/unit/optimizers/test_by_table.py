@@ -78,13 +78,7 @@ def test_tables_with_one_text_share_an_optimizer() -> None:
 def test_optimizers_without_row_updates_are_refused_at_once() -> None:
     with pytest.raises(ConfigError) as raised:
         ByTable(
-            {
-                "a": keras.optimizers.Lamb(),
-                "b": "adam",
-                "c": DANA(),
-                "d": "adamm",
-                "e": 3,
-            },
+            {"a": keras.optimizers.Lamb(), "b": "adam", "c": DANA(), "d": "adamm", "e": 3},
             "no such optimizer",
         )
     first, second, third, fourth, last = raised.value.problems

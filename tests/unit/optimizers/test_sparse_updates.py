@@ -16,12 +16,7 @@ from tests.messages import raises
 from tests.unit.optimizers.server import DEVICE, LocalServer
 from tfps.bridge.functions.server_function import trace_server_function
 from tfps.errors import ConfigError, UnsupportedError
-from tfps.optimizers import (
-    DANA,
-    AsyncAdam,
-    SparseUpdates,
-    StalenessAware,
-)
+from tfps.optimizers import DANA, AsyncAdam, SparseUpdates, StalenessAware
 from tfps.optimizers.server_update import ServerUpdate, UpdateContext
 from tfps.optimizers.sparse_updates import (
     refuse_inexact_row_updates,
@@ -255,11 +250,7 @@ class _Own(keras.optimizers.SGD):
         (_Own, "_Own", "tfps_elementwise = True"),
         (DANA, "DANA", "StalenessAware"),
         (lambda: AsyncAdam(momentum="ordered"), "AsyncAdam", "tfps.optimizers.ByTable"),
-        (
-            lambda: StalenessAware(keras.optimizers.Lamb()),
-            "Lamb",
-            "keras.optimizers.Adagrad",
-        ),
+        (lambda: StalenessAware(keras.optimizers.Lamb()), "Lamb", "keras.optimizers.Adagrad"),
         (
             lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adafactor()),
             "Adafactor",

@@ -194,10 +194,7 @@ def test_it_is_saved_with_the_model(kind: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(two.numpy(), one.numpy())
 
 
-@pytest.mark.parametrize(
-    "momentum",
-    [0, 1.0],
-)
+@pytest.mark.parametrize("momentum", [0, 1.0])
 def test_what_is_refused(momentum: float) -> None:
     with raises(ConfigError, "momentum: ", received=momentum, remedy="keras.optimizers.SGD"):
         DANA(momentum=momentum)

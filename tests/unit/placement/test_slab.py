@@ -10,13 +10,7 @@ from hypothesis import given
 
 from tests.messages import raises
 from tfps.partitioners.variable_spec import ITEM_BYTES
-from tfps.placement.slab import (
-    ALIGNMENT_BYTES,
-    Candidate,
-    SlabLayout,
-    lay_out,
-    padded_items,
-)
+from tfps.placement.slab import ALIGNMENT_BYTES, Candidate, SlabLayout, lay_out, padded_items
 from tfps.transport.layout import Layout
 
 CANDIDATES = st.lists(

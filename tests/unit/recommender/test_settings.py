@@ -41,24 +41,9 @@ def test_tables_can_be_made_small_at_once() -> None:
     ("sections", "key", "received", "remedy"),
     [
         ({"model": {"name": "cnn"}}, "model.name", "'cnn'", "'dlrm'"),
-        (
-            {"model": {"cnn": {}}},
-            "model.cnn",
-            "unknown key",
-            "name, dlrm",
-        ),
-        (
-            {"data": {"table_rows": [10] * 25}},
-            "data.table_rows",
-            f"[{'10, ' * 19}...",
-            "26 items",
-        ),
-        (
-            {"data": {"click_log": {"exponent": 1.0}}},
-            "data.click_log.exponent",
-            1.0,
-            "above 1",
-        ),
+        ({"model": {"cnn": {}}}, "model.cnn", "unknown key", "name, dlrm"),
+        ({"data": {"table_rows": [10] * 25}}, "data.table_rows", f"[{'10, ' * 19}...", "26 items"),
+        ({"data": {"click_log": {"exponent": 1.0}}}, "data.click_log.exponent", 1.0, "above 1"),
         (
             {"data": {"source": "click_log", "path": "x"}},
             "data.path",

@@ -67,9 +67,7 @@ def test_answers_silence_and_answers_again(servant: tuple[Servant, str]) -> None
         rounds = Rounds()
         nobody = f"127.0.0.1:{lease.ports[0]}"
         prober = Prober(
-            {("ps", 0): address, ("worker", 3): nobody},
-            policy=POLICY,
-            report=rounds.reports.put,
+            {("ps", 0): address, ("worker", 3): nobody}, policy=POLICY, report=rounds.reports.put
         )
         prober.start()
         rounds.wait_for(("ps", 0), replied=True)

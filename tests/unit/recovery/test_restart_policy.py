@@ -139,9 +139,7 @@ class History:
 
 @given(RESTARTS, MOMENTS, st.booleans())
 def test_each_death_is_answered_and_no_budget_exceeded(
-    fault_tolerance: FaultTolerance,
-    moments: list[tuple[Any, str, float]],
-    servers_return: bool,
+    fault_tolerance: FaultTolerance, moments: list[tuple[Any, str, float]], servers_return: bool
 ) -> None:
     history = History(fault_tolerance, servers_return=servers_return)
     for task, what, seconds in moments:

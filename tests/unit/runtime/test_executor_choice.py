@@ -10,12 +10,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfps.runtime.worker.executor_choice import (
-    LARGE_MATRIX,
-    MAX_DEPTH,
-    GraphFacts,
-    choose_executor,
-)
+from tfps.runtime.worker.executor_choice import LARGE_MATRIX, MAX_DEPTH, GraphFacts, choose_executor
 from tfps.runtime.worker.graph_facts import read_graph_facts
 
 SMALL = ("MatMul", "Relu", "GatherV2", "AssignVariableOp", "While", "If")

@@ -12,9 +12,7 @@ from tfps.runtime.program.metric_totals import flatten_values
 
 
 @pytest.mark.parametrize(
-    "values",
-    [[1.5, 64, 0.1], [[4, 5], 3], []],
-    ids=["scalars", "a vector", "nothing"],
+    "values", [[1.5, 64, 0.1], [[4, 5], 3], []], ids=["scalars", "a vector", "nothing"]
 )
 def test_a_report_holds_numbers_end_to_end(values: list[Any]) -> None:
     report = flatten_values([tf.constant(value, tf.float32) for value in values])

@@ -115,10 +115,7 @@ UPDATES: dict[str, tuple[Callable[[State, Any], Any], tuple[Change, Change, Chan
         lambda s, x: s.vector.assign(tf.tensor_scatter_nd_add(s.vector, [[1]], x[:1])),
         (K, A, K),
     ),
-    "reshapes": (
-        lambda s, x: s.vector.assign(tf.reshape(s.vector, [3]) + x[:3]),
-        (K, A, K),
-    ),
+    "reshapes": (lambda s, x: s.vector.assign(tf.reshape(s.vector, [3]) + x[:3]), (K, A, K)),
     "is wider meanwhile": (
         lambda s, x: s.number.assign(tf.cast(tf.cast(s.number, "float64") + 1.0, "float32")),
         (A, K, K),
@@ -157,11 +154,7 @@ UPDATES: dict[str, tuple[Callable[[State, Any], Any], tuple[Change, Change, Chan
         (M, K, K),
     ),
     "adds in one branch, takes the largest in the other": (
-        lambda s, x: tf.cond(
-            x[0] > 0,
-            lambda: _grow(s, 1.0),
-            lambda: _be_at_least(s, 3.0),
-        ),
+        lambda s, x: tf.cond(x[0] > 0, lambda: _grow(s, 1.0), lambda: _be_at_least(s, 3.0)),
         (M, K, K),
     ),
     "turns around": (lambda s, x: _swap(s), (K, M, K)),

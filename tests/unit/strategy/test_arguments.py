@@ -66,9 +66,7 @@ def _no_transport(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_good_arguments_are_values() -> None:
-    found = check_arguments(
-        **{**GOOD, "placement": "round_robin", "consistency": "asynchronous"},
-    )
+    found = check_arguments(**{**GOOD, "placement": "round_robin", "consistency": "asynchronous"})
     assert found.spec.jobs == SPEC.jobs
     assert found.placement == tfps.placement.policy.RoundRobin()
     assert found.consistency == tfps.Asynchronous()

@@ -38,11 +38,7 @@ def test_a_table_larger_than_any_machine() -> None:
     assert not momentum.is_pulled
     # The states of seeds and counts of steps lie on servers too; those of metrics do not.
     alone = [each.path for each in wanted if each.owner is None and not each.is_pulled]
-    assert alone == [
-        "seed_generator/seed_generator_state",
-        "adam/iteration",
-        "adam/learning_rate",
-    ]
+    assert alone == ["seed_generator/seed_generator_state", "adam/iteration", "adam/learning_rate"]
 
 
 def test_a_model_without_variables_yet() -> None:

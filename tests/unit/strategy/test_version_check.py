@@ -41,9 +41,7 @@ def start_process(runs: list[str]) -> Callable[[], VersionCheck]:
 
 
 def test_what_passes_runs_with_one_warning_and_is_remembered(
-    runs: list[str],
-    start_process: Callable[[], VersionCheck],
-    caplog: pytest.LogCaptureFixture,
+    runs: list[str], start_process: Callable[[], VersionCheck], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="tfps")
     runs.append("")

@@ -189,9 +189,7 @@ def test_a_file_hears_of_a_long_epoch_at_least_every_half_minute(
     assert first == "  100/36000 - 59:50 left - 10 steps/s - 2/2 workers - staleness 1.0"
 
 
-def test_a_file_hears_of_what_keeps_the_main_thread_busy(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_file_hears_of_what_keeps_the_main_thread_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
     monkeypatch.setattr("sys.stdout", file)
     bar = ClusterProgbar(Cluster(), target=9, schedule=LineSchedule(first_s=0.01, longest_s=0.01))

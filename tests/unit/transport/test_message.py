@@ -6,13 +6,7 @@ import enum
 
 import pytest
 
-from tfps.transport.message import (
-    REPLY_FIELDS,
-    REQUEST_FIELDS,
-    Kind,
-    Reply,
-    Request,
-)
+from tfps.transport.message import REPLY_FIELDS, REQUEST_FIELDS, Kind, Reply, Request
 
 
 @pytest.mark.parametrize("fields", [Request, Reply, Kind])

@@ -17,12 +17,7 @@ from tfps.bridge.variables.server_access import LOSS_ERRORS, watch_accesses
 from tfps.errors import CheckpointError
 from tfps.recovery.probing.connections import cut_connections
 from tfps.recovery.restarts.task_supervisor import get_supervisor
-from tfps.recovery.servers.return_gate import (
-    POLL_INTERVAL_S,
-    WAIT_ENDED,
-    ReturnGate,
-    ReturnState,
-)
+from tfps.recovery.servers.return_gate import POLL_INTERVAL_S, WAIT_ENDED, ReturnGate, ReturnState
 from tfps.recovery.servers.server_identities import ServerIdentities, ServerPresence
 from tfps.recovery.servers.server_loss import ServerLoss, updates_lost
 from tfps.runtime.coordinator.control_plane import bringing_servers_back

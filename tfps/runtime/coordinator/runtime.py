@@ -144,8 +144,7 @@ class Runtime(Storage):
         self.turn = ThreadTurn()  # for the use of the workers
         self.close_reason = ""  # the reason, once it is closed
         self.members = ServerMembers(
-            self.servers,
-            on_eviction=plane.part if mirrors_any(placement) else lambda _: None,
+            self.servers, on_eviction=plane.part if mirrors_any(placement) else lambda _: None
         )
         self.membership = FunctionMembership(self)
         self.call_ids = OptimizerCallIds()

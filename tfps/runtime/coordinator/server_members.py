@@ -21,12 +21,7 @@ class ServerMembers:
         on_eviction: called with a worker before the servers are told that it is lost.
     """
 
-    def __init__(
-        self,
-        servers: Sequence[Server],
-        *,
-        on_eviction: Callable[[int], None],
-    ) -> None:
+    def __init__(self, servers: Sequence[Server], *, on_eviction: Callable[[int], None]) -> None:
         self._servers, self._on_eviction = servers, on_eviction
         self._lock = threading.Lock()
         self._incarnations = itertools.count(1)

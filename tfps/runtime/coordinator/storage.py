@@ -146,11 +146,7 @@ class Storage:
         self, kind: type[V], initial_value: Any, *, device: str, shared_name: str, **options: Any
     ) -> V:
         variable = self.contents[self.get_server_index(device)].create(
-            kind,
-            initial_value,
-            shared_name=shared_name,
-            on_access=self._on_eager_access,
-            **options,
+            kind, initial_value, shared_name=shared_name, on_access=self._on_eager_access, **options
         )
         self._free_after_collection(variable, shared_name)
         return variable

@@ -299,9 +299,7 @@ def discover_program(program: Program, strategy: TracedStrategy) -> Program:
         draw_seeds=discovery.draw_seeds,
         calls=calls,
         results=StepResults(
-            tf.nest.flatten(concrete.structured_outputs),
-            handles=states.handles,
-            specs=states.specs,
+            tf.nest.flatten(concrete.structured_outputs), handles=states.handles, specs=states.specs
         ),
         outputs=tf.nest.map_structure(describe_output, concrete.structured_outputs),
     )

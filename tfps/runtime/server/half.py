@@ -215,11 +215,7 @@ class ServerHalf(PlanFunctions):
         self.offer(Kind.ENTER_ROUND, enter.trace, reply_bytes=size)
         if awaits:
             wait = RoundPull(
-                *where,
-                self.awaited_values,
-                enters=False,
-                joins=False,
-                is_grouped=self.is_grouped,
+                *where, self.awaited_values, enters=False, joins=False, is_grouped=self.is_grouped
             )
             size = self.awaited_values.layout.size_bytes
             self.offer(Kind.AWAIT_ROUND, wait.trace, reply_bytes=size)

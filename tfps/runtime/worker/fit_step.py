@@ -72,10 +72,7 @@ class FitStep(Step):
 
     @property
     def caller_fields(self) -> Fields:
-        return {
-            **self.closure_run.identity,
-            Request.TICKET: self.ticket,
-        }
+        return {**self.closure_run.identity, Request.TICKET: self.ticket}
 
     def get_versions_and_fields(self, kind: Kind) -> tuple[Sequence[Any], Fields]:
         return self.versions, {**self.caller_fields, **self.fields}
@@ -138,13 +135,7 @@ class FitStep(Step):
         report = unpack(self.servers[0].report_layout, reply.payload)
         return {**empty_report(self.program), **report}
 
-    def begin(
-        self,
-        ticket: tf.Tensor,
-        state: State,
-        *,
-        extra_fields: Fields = NO_FIELDS,
-    ) -> None:
+    def begin(self, ticket: tf.Tensor, state: State, *, extra_fields: Fields = NO_FIELDS) -> None:
         """Begin a step with the values in a loop's state.
 
         Args:

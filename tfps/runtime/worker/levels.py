@@ -29,10 +29,7 @@ class Levels(Generic[Node]):
     """
 
     def __init__(
-        self,
-        *,
-        inputs: Callable[[Node], Iterable[Node]],
-        is_movable: Callable[[Node], bool],
+        self, *, inputs: Callable[[Node], Iterable[Node]], is_movable: Callable[[Node], bool]
     ) -> None:
         self._inputs, self._is_movable = inputs, is_movable
         self._known: dict[Node, int | None] = {}

@@ -172,13 +172,7 @@ class Step:
         versions, fields = (
             ((), self.caller_fields) if is_early else self.get_versions_and_fields(Kind.LOOK_UP)
         )
-        calls = build_requests(
-            self.servers,
-            Kind.LOOK_UP,
-            bodies,
-            versions=versions,
-            fields=fields,
-        )
+        calls = build_requests(self.servers, Kind.LOOK_UP, bodies, versions=versions, fields=fields)
         return self.carrier.exchange(calls)
 
     def _pull_round(self, kind: Kind, number: tf.Tensor) -> ServerReplies:
@@ -198,9 +192,7 @@ class Step:
         seed = tf.stack([self.seed, self.compute_push_key(call_number)])
         rows = self.tables.encode_rows(call_number, seed=seed)
         self.coding = coding = PushEncoder(
-            self.residuals,
-            seed=seed,
-            scale=next(iter(scale.values()), None),
+            self.residuals, seed=seed, scale=next(iter(scale.values()), None)
         )
         bodies = {
             p: encode_push(

@@ -49,9 +49,7 @@ class UnchangedValues:
         return WorkerLocalTensor(name, container=runtime.container, shape=shape, dtype=dtype)
 
     def refresh(
-        self,
-        numbers: Sequence[tf.Tensor],
-        pull: Callable[[Sequence[int]], Mapping[int, Message]],
+        self, numbers: Sequence[tf.Tensor], pull: Callable[[Sequence[int]], Mapping[int, Message]]
     ) -> None:
         """Trace a pull of the values whose number has changed.
 

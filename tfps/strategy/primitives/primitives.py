@@ -134,10 +134,7 @@ class Primitives:
         (call,), residuals = servers[0].program.calls, Residuals.get_for_graph(servers)
         if not isinstance(call.optimizer, GradientSubtraction):
             gradients = prepare_gradients(
-                call.optimizer,
-                gradients,
-                variables=call.variables,
-                read=read_current_value,
+                call.optimizer, gradients, variables=call.variables, read=read_current_value
             )
         named = {get_gradient_name(p): g for p, g in zip(call.variables, gradients, strict=True)}
         cut = split_tensors(

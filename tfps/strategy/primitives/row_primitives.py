@@ -177,16 +177,11 @@ class RowPrimitives:
         rows = RowValues.from_gradient(tf.IndexedSlices(gradients, checked), distinct)
         if not isinstance(call.optimizer, GradientSubtraction):
             values = prepare_gradients(
-                call.optimizer,
-                [rows.values],
-                variables=call.variables,
-                read=read_current_value,
+                call.optimizer, [rows.values], variables=call.variables, read=read_current_value
             )
             rows = rows._replace(values=values[0])
         bodies = build_row_bodies(
-            [rows],
-            optimizer=call.optimizer,
-            wires=[server.wires[0] for server in servers],
+            [rows], optimizer=call.optimizer, wires=[server.wires[0] for server in servers]
         )
         scale = collect_loss_scale(call.optimizer, read_current_value)
         every = {p: encode_push(s.wires[0], scale, bodies.get(p)) for p, s in enumerate(servers)}

@@ -25,11 +25,7 @@ from tfps.strategy.reading.server_addresses import (
     server_addresses,
 )
 from tfps.transport import tokens
-from tfps.transport.direct import (
-    SECRET_VARIABLE,
-    fingerprint,
-    secret_from_environment,
-)
+from tfps.transport.direct import SECRET_VARIABLE, fingerprint, secret_from_environment
 
 LONGEST_ATTEMPT_S = 60.0  # enough for a large model on a slow network
 

@@ -201,11 +201,7 @@ def take_stats(strategy: StrategyWithStats) -> Stats:
 
 
 def job_stats(
-    layout: LedgerLayout,
-    all_cells: list[np.ndarray[Any, Any]],
-    *,
-    workers: int,
-    has_bound: bool,
+    layout: LedgerLayout, all_cells: list[np.ndarray[Any, Any]], *, workers: int, has_bound: bool
 ) -> JobStats:
     """Compute a job's statistics from its servers' ledgers.
 

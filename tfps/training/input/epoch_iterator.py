@@ -13,12 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfps.bridge.keras_private import (
-    ArrayDataAdapter,
-    DataAdapter,
-    EpochIterator,
-    TFDatasetAdapter,
-)
+from tfps.bridge.keras_private import ArrayDataAdapter, DataAdapter, EpochIterator, TFDatasetAdapter
 from tfps.consistency.local_steps import period_steps_of
 from tfps.runtime.worker.closure_run import BatchSource
 from tfps.training.input.arrays import ResidentArrays

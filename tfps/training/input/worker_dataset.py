@@ -12,12 +12,7 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.traced_graph import get_dataset_graphs
 from tfps.runtime.worker.closure_run import BatchClaim, BatchSource
-from tfps.training.input.batch import (
-    empty_batch,
-    number_batches,
-    numbered_spec,
-    restore_batch,
-)
+from tfps.training.input.batch import empty_batch, number_batches, numbered_spec, restore_batch
 from tfps.training.input.dataset_graph import (
     NotPortableError,
     make_deterministic,

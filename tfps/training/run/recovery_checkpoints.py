@@ -40,11 +40,7 @@ class RoundCheckpoints(Checkpoint):
     """
 
     def __init__(
-        self,
-        manager: CheckpointManager,
-        *,
-        every_steps: int | None,
-        is_kept: Callable[[], bool],
+        self, manager: CheckpointManager, *, every_steps: int | None, is_kept: Callable[[], bool]
     ) -> None:
         super().__init__(manager, every_steps=every_steps or sys.maxsize)
         self._is_kept = is_kept

@@ -14,12 +14,7 @@ from tfps.transport.chunk import CHUNK_BYTES
 from tfps.transport.direct.buffers import AlignedBuffers
 from tfps.transport.direct.connection import Connection, ConnectionLost, ReceivedMessage
 from tfps.transport.direct.connector import connect
-from tfps.transport.direct.encryption import (
-    TLS,
-    Encryption,
-    Plain,
-    encryption_from_environment,
-)
+from tfps.transport.direct.encryption import TLS, Encryption, Plain, encryption_from_environment
 from tfps.transport.direct.endpoint import Endpoint, this_machine
 from tfps.transport.direct.frame import Frame, FrameError, FrameLimits
 from tfps.transport.direct.handshake import HandshakeError

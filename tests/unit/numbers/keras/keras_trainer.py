@@ -24,7 +24,7 @@ NOT_RUN = {
 # Run, and expected to fail.
 DIFFERENT = {
     "test_steps_per_execution_steps_per_epoch_match_multi_epoch_*jit": "a limit: Keras goes on to "
-    "the end of an execution that `steps_per_epoch` cuts; tfps ends the epoch where it says",
+    "the end of an execution that `steps_per_epoch` cuts; tfps ends the epoch where it says"
 }
 
 

@@ -59,13 +59,7 @@ def _takes_ids(model: keras.Model) -> bool:
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        _with_lora,
-        _quantised,
-        _quantised_with_lora,
-        _embedding_with_lora,
-    ],
+    "make", [_with_lora, _quantised, _quantised_with_lora, _embedding_with_lora]
 )
 def test_before_the_first_fit(make: Any, comparison: Comparison) -> None:
     comparison.run(make, _fit_and_use)

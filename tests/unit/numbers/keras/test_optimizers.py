@@ -218,9 +218,7 @@ def test_learning_rate_is_set_in_a_step(comparison: Comparison) -> None:
 
 
 @pytest.mark.repeats
-def test_classifier_has_variables_on_both_servers(
-    strategy: tfps.ParameterServerStrategy,
-) -> None:
+def test_classifier_has_variables_on_both_servers(strategy: tfps.ParameterServerStrategy) -> None:
     """The other tests of this folder rely on it."""
     with strategy.scope():
         model = classifier()

@@ -132,10 +132,7 @@ def test_a_scope_that_clear_session_ended_is_refused(
     strategy: tfps.ParameterServerStrategy,
 ) -> None:
     """The next scope, and a model in it, are as usual."""
-    with (
-        raises(UnsupportedError, "strategy.scope()", received="clear_session()"),
-        strategy.scope(),
-    ):
+    with raises(UnsupportedError, "strategy.scope()", received="clear_session()"), strategy.scope():
         keras.backend.clear_session()
         _model_outside()
     with strategy.scope():

@@ -38,14 +38,7 @@ def policy(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.mark.rare
 @pytest.mark.quick("mixed_float16")
 @pytest.mark.parametrize(
-    "policy",
-    [
-        "mixed_float16",
-        "mixed_bfloat16",
-        "bfloat16",
-        "float64",
-    ],
-    indirect=True,
+    "policy", ["mixed_float16", "mixed_bfloat16", "bfloat16", "float64"], indirect=True
 )
 def test_policies(policy: str, comparison: Comparison) -> None:
     def use(model: keras.Model) -> dict[str, Any]:

@@ -11,15 +11,7 @@ import tensorflow as tf
 from keras import layers
 
 import tfps
-from tests.unit.numbers.comparison import (
-    BATCH,
-    LABELS,
-    Comparison,
-    X,
-    compiled,
-    cross_entropy,
-    fit,
-)
+from tests.unit.numbers.comparison import BATCH, LABELS, Comparison, X, compiled, cross_entropy, fit
 
 pytestmark = pytest.mark.timeout(180)
 

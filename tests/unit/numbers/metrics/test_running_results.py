@@ -100,9 +100,7 @@ def only_results(model: Phased, data: Any) -> dict[str, Any]:
     model.count.update_state(1.0)
     model.mine.assign_add(1.0)
     tf.cond(
-        tf.math.floormod(model.mine.value, 2.0) >= 0.0,
-        lambda: model.train(data, 1.0),
-        lambda: 0.0,
+        tf.math.floormod(model.mine.value, 2.0) >= 0.0, lambda: model.train(data, 1.0), lambda: 0.0
     )
     tf.cond(model.count.result() > 1.0, lambda: tf.print("counted"), tf.no_op)
     return {"half": model.count.result() / 2.0}

@@ -177,11 +177,7 @@ def trained_by_functions(strategy: Any, *, functions: int, steps: int) -> dict[s
 @pytest.mark.repeats
 @pytest.mark.parametrize(
     "mode",
-    [
-        tfps.Asynchronous(),
-        tfps.BoundedStaleness(2),
-        tfps.LocalSteps(2),
-    ],
+    [tfps.Asynchronous(), tfps.BoundedStaleness(2), tfps.LocalSteps(2)],
     ids=["asynchronous", "bounded", "local"],
 )
 def test_every_step_of_functions_counts(

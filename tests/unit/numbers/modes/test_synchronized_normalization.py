@@ -40,12 +40,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.quick("2-asynchronous")
 @pytest.mark.parametrize(
     ("workers", "mode"),
-    [
-        (2, "synchronous"),
-        (2, "asynchronous"),
-        (2, tfps.LocalSteps(2)),
-        (1, "synchronous"),
-    ],
+    [(2, "synchronous"), (2, "asynchronous"), (2, tfps.LocalSteps(2)), (1, "synchronous")],
 )
 def test_fit_says_so(
     cluster: Callable[..., InProcessCluster],

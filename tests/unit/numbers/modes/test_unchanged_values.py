@@ -89,12 +89,7 @@ def jobs(cluster: Callable[..., InProcessCluster]) -> Iterator[Callable[..., Fin
         strategy.close()
 
 
-MODES = [
-    tfps.Asynchronous(),
-    tfps.BoundedStaleness(1),
-    tfps.Synchronous(),
-    tfps.LocalSteps(1),
-]
+MODES = [tfps.Asynchronous(), tfps.BoundedStaleness(1), tfps.Synchronous(), tfps.LocalSteps(1)]
 
 
 # Quicker ones, of `fit`, are in tests/unit/numbers/test_only_what_changed.py.

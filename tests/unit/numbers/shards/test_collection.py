@@ -14,14 +14,7 @@ import tensorflow as tf
 import tfps
 from tests.messages import raises
 from tests.unit.numbers.collections_model import IDS, USERS, dataset, items, recommender, users
-from tests.unit.numbers.comparison import (
-    LABELS,
-    LOCAL,
-    Comparison,
-    assert_same,
-    cross_entropy,
-    fit,
-)
+from tests.unit.numbers.comparison import LABELS, LOCAL, Comparison, assert_same, cross_entropy, fit
 from tests.unit.numbers.many_tables import LOOK_UP, PUSH, exchanges_of, requests_of_a_run
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tests.unit.numbers.tables import EXACT

@@ -110,9 +110,7 @@ class InABranch(keras.Model):
     def call(self, inputs: Any) -> Any:
         rows = self.outside(inputs[:, 0])
         more = tf.cond(
-            inputs[0, 0] % 2 == 0,
-            lambda: self.inside(inputs[:, 1]),
-            lambda: tf.zeros_like(rows),
+            inputs[0, 0] % 2 == 0, lambda: self.inside(inputs[:, 1]), lambda: tf.zeros_like(rows)
         )
         return self.dense(rows + more)
 

@@ -12,19 +12,8 @@ import tensorflow as tf
 
 import tfps
 from tests.messages import raises
-from tests.unit.numbers.comparison import (
-    LABELS,
-    Comparison,
-    cross_entropy,
-    fit,
-)
-from tests.unit.numbers.large_tables import (
-    IDS,
-    ROWS,
-    TABLE_BYTES,
-    WIDTH,
-    small_tables,
-)
+from tests.unit.numbers.comparison import LABELS, Comparison, cross_entropy, fit
+from tests.unit.numbers.large_tables import IDS, ROWS, TABLE_BYTES, WIDTH, small_tables
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
 from tfps.testing import InProcessCluster
 

@@ -10,21 +10,10 @@ import pytest
 import tensorflow as tf
 
 import tfps
-from tests.unit.numbers.comparison import (
-    BATCH,
-    LABELS,
-    LOCAL,
-    assert_same,
-    densify,
-    fit,
-)
+from tests.unit.numbers.comparison import BATCH, LABELS, LOCAL, assert_same, densify, fit
 from tests.unit.numbers.large_tables import TABLE_BYTES, small_tables
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
-from tests.unit.numbers.tables import (
-    EXACT,
-    IDS,
-    tables_model,
-)
+from tests.unit.numbers.tables import EXACT, IDS, tables_model
 from tfps.testing import InProcessCluster
 
 pytestmark = pytest.mark.timeout(240)

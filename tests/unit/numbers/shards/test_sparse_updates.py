@@ -25,15 +25,7 @@ from tests.unit.numbers.comparison import (
 )
 from tests.unit.numbers.many_tables import FEATURES, many_tables
 from tests.unit.numbers.partitioned import PARTITIONERS, strategy_with
-from tests.unit.numbers.tables import (
-    EXACT,
-    IDS,
-    LAZY,
-    ROWS,
-    WIDTH,
-    leave_other_rows,
-    tables_model,
-)
+from tests.unit.numbers.tables import EXACT, IDS, LAZY, ROWS, WIDTH, leave_other_rows, tables_model
 from tfps.bridge.functions.traced_graph import iter_operations
 from tfps.errors import UnsupportedError
 from tfps.optimizers import SparseUpdates
@@ -160,10 +152,7 @@ def test_it_is_said_once_what_would_gain(
     said = [record.getMessage() for record in caplog.records if "SparseUpdates" in record.message]
     assert sorted(text.split(":")[0] for text in said) == ["own/embeddings", "shared/embeddings"]
     check_message(
-        said[0],
-        "embeddings: ",
-        received="1 MiB",
-        remedy="tfps.optimizers.SparseUpdates(Adam(...))",
+        said[0], "embeddings: ", received="1 MiB", remedy="tfps.optimizers.SparseUpdates(Adam(...))"
     )
     caplog.clear()
     with strategy.scope():

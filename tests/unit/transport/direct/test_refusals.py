@@ -6,11 +6,7 @@ import logging
 
 import pytest
 
-from tfps.transport.direct.refusals import (
-    MAX_ADDRESSES,
-    REASONS_PER_ADDRESS,
-    RefusalLog,
-)
+from tfps.transport.direct.refusals import MAX_ADDRESSES, REASONS_PER_ADDRESS, RefusalLog
 
 LOG = logging.getLogger(__name__)
 
