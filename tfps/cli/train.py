@@ -19,10 +19,10 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @add_scheduler_options
-@click.option("--resume", "start", flag_value="resume", help="Fail without an unfinished run.")
-@click.option("--overwrite", "start", flag_value="overwrite", help="Begin anew in any case.")
+@click.option("--resume", is_flag=True, help="Fail without an unfinished run.")
+@click.option("--overwrite", is_flag=True, help="Begin anew in any case.")
 @add_job_arguments
-def train(config: str | None, overrides: tuple[str, ...], start: str | None) -> None:
+def train(config: str | None, overrides: tuple[str, ...], *, resume: bool, overwrite: bool) -> None:
     """Train the job that CONFIG describes: a TOML file, or the name of a shipped one.
 
     Without CONFIG it is the reference job, Fashion-MNIST. With TF_CONFIG set, this process plays
@@ -34,9 +34,11 @@ def train(config: str | None, overrides: tuple[str, ...], start: str | None) -> 
     from tfps.job.train import train as train_job
     from tfps.launch.exit import end_process
 
+    if resume and overwrite:
+        raise click.UsageError("--resume, --overwrite: received both; leave one of them out")
+    starts = [name for name, is_given in (("resume", resume), ("overwrite", overwrite)) if is_given]
     try:
-        started_by = () if start is None else (f"recovery.start={start}",)
-        status = train_job(config, (*overrides, *started_by))
+        status = train_job(config, (*overrides, *(f"recovery.start={name}" for name in starts)))
     except TfpsError as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:

@@ -104,6 +104,10 @@ class EpochRunner:
                 return self._wait_for_steps(request, run)
             except StopRequested:
                 run.finish_rounds(self._round_up)
+                asked_steps = max(0, request.upto_steps - self._done_steps)
+                # The process that goes on calls no hook of a step that is done.
+                if run.completed >= asked_steps and self._state.stop_request.waits_for_hooks:
+                    return asked_steps, False, True
                 self._state.stop_request.save_and_end()
 
     def _wait_for_steps(self, request: TicketRunRequest, run: TicketRun) -> tuple[int, bool, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -14,6 +15,7 @@ from tfps.stop_signals import SAVE_GRACE_S, STOP_SIGNALS, ends_in_order, write_d
 
 LEAVE_TIMEOUT_S = 5.0  # for a server to end; it takes milliseconds
 POLL_INTERVAL_S = 0.05
+HOOKS_S = 5.0  # for the hooks of steps that workers have already done
 
 
 class StopRequested(BaseException):
@@ -36,6 +38,7 @@ class StopRequest:
     def __init__(self, save: Callable[[], None] | None = None) -> None:
         self._save = save
         self._number: int | None = None
+        self._asked_s = -math.inf
         self._leaving: list[tuple[threading.Event, Callable[[], bool]]] = []
         self._before: dict[int, Any] = {}
         self._limit = threading.Timer(SAVE_GRACE_S, os.kill, (os.getpid(), signal.SIGTERM))
@@ -59,7 +62,7 @@ class StopRequest:
         if self._number is not None:
             self._pass_on(number)
         else:
-            self._number = number
+            self._number, self._asked_s = number, time.monotonic()
             write_directly(
                 f"{signal.Signals(number).name}: fit saves and ends (repeat to stop at once)"
             )
@@ -80,9 +83,14 @@ class StopRequest:
         """
         if self._save is None:
             return False
-        saved = threading.Event()
+        saved, self._asked_s = threading.Event(), time.monotonic()
         self._leaving.append((saved, has_left))
         return saved.wait(SAVE_GRACE_S)
+
+    @property
+    def waits_for_hooks(self) -> bool:
+        """Whether hooks of steps that workers have done may come before the save."""
+        return time.monotonic() < self._asked_s + HOOKS_S
 
     def check(self) -> None:
         """Raise if a signal has come, here or to a server."""

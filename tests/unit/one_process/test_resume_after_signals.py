@@ -65,6 +65,16 @@ class SentAfter(keras.callbacks.Callback):
         os.kill(os.getpid(), signal.SIGINT)
 
 
+class SlowHook(keras.callbacks.Callback):
+    """Counts batches, later than workers take them."""
+
+    count = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        time.sleep(0.005)
+        self.count += 1
+
+
 def later(folder: Path) -> tfps.callbacks.Resume:
     return tfps.callbacks.Resume(folder, every_s=3600.0)
 
@@ -77,12 +87,13 @@ def test_each_example_is_used_once_by_workers_that_do_not_wait(
 ) -> None:
     data = {"x": np.arange(len(ONES)), "y": ONES, "batch_size": 1}
     strategy = make_strategy(mode)
-    model = counting(strategy)
+    model, first, second = counting(strategy), SlowHook(), SlowHook()
     with pytest.raises(KeyboardInterrupt):
-        fit(model, SentAfter(strategy, updates), later(tmp_path), **data)
+        fit(model, SentAfter(strategy, updates), first, later(tmp_path), **data)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     again = counting(make_strategy(mode))
-    history = fit(again, later(tmp_path), **data)
+    history = fit(again, second, later(tmp_path), **data)
+    assert first.count + second.count == EPOCHS * len(ONES)
     together = 1 if mode is None else 2  # workers, of which an update is the mean
     np.testing.assert_allclose(again.get_weights()[0], EPOCHS * BATCH / together, rtol=1e-6)
     assert int(again.optimizer.iterations.numpy()) == EPOCHS * len(ONES) / together
