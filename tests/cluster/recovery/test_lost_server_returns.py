@@ -148,7 +148,7 @@ class SeenLine(EpochsOfOneVisit):
         self.notes.add(note)
 
     @contextlib.contextmanager
-    def during(self, note: str) -> Iterator[None]:
+    def show_during(self, note: str) -> Iterator[None]:
         yield
 
 
