@@ -234,7 +234,7 @@ def test_who_says_nonsense_is_asked_again(
         _train(job, MoveServers(job, 0))
     assert scheduler.asked >= 4
     for text in (
-        "new addresses of lost servers: OSError('the scheduler restarts')",
+        "new addresses of lost tasks: OSError('the scheduler restarts')",
         "Scheduler: cluster.ps: received 1 addresses, expected 2",
         f"ps 0 should be at {address}, but ps 1 responds there",
     ):
