@@ -263,8 +263,12 @@ class Resume(Checkpoint):
             pause_s, took_s = self._manager.last_pause_s or 0.0, self._manager.last_seconds or 0.0
             self._every_s = max(DEFAULT_S, pause_s / LARGEST_SHARE, took_s / LARGEST_FILE_SHARE)
 
-    def save_now(self) -> None:
-        """Save before a signal ends `fit`, and say how it goes on."""
+    def save_now(self, ends: bool) -> None:
+        """Save before a signal ends `fit` or a server, and say how it goes on.
+
+        Args:
+            ends: whether `fit` ends.
+        """
         steps = self._read_progress().steps
         self._steps = self._begun_steps + steps
         try:
@@ -274,7 +278,8 @@ class Resume(Checkpoint):
             io_utils.print_msg(f"Resume: the steps since the last checkpoint are lost: {error}")
         else:
             where = f"epoch {self._epoch + 1}, after {steps} of its steps"
-            io_utils.print_msg(f"Resume: saved in {where}; the same command goes on there")
+            then = "; the same command goes on there" if ends else ", for a server that ends"
+            io_utils.print_msg(f"Resume: saved in {where}{then}")
 
     def _collect(self) -> Mapping[str, Any]:
         """Return the state to save, while no worker takes part."""

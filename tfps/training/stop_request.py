@@ -32,10 +32,11 @@ class StopRequest:
     than the main one nothing happens. After a save for a server that ends, `fit` goes on.
 
     Args:
-        save: saves; called on the thread that trains, while no worker takes part.
+        save: saves; called on the thread that trains, while no worker takes part, with whether
+            `fit` ends then.
     """
 
-    def __init__(self, save: Callable[[], None] | None = None) -> None:
+    def __init__(self, save: Callable[[bool], None] | None = None) -> None:
         self._save = save
         self._number: int | None = None
         self._asked_s = -math.inf
@@ -102,7 +103,7 @@ class StopRequest:
         if self._save is None or (self._number is None and not self._leaving):
             return
         leaving, self._leaving = self._leaving, []
-        self._save()
+        self._save(self._number is not None)
         limit_s = time.monotonic() + LEAVE_TIMEOUT_S
         for saved, has_left in leaving:
             saved.set()

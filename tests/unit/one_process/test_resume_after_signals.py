@@ -136,12 +136,17 @@ class ServerEnds(keras.callbacks.Callback):
         self.saved = [request.save_for(lambda: True)]
 
 
-def test_fit_saves_for_a_server_that_ends_and_goes_on(make_strategy: Make, tmp_path: Path) -> None:
+def test_fit_saves_for_a_server_that_ends_and_goes_on(
+    make_strategy: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     strategy = make_strategy(tfps.Synchronous())
     model, data = counting(strategy), {"x": np.arange(len(ONES)), "y": ONES, "batch_size": 1}
     ends = ServerEnds(strategy)
     history = fit(model, ends, later(tmp_path), **data)
     assert ends.saved == [True]
+    said = capsys.readouterr().out
+    assert ", for a server that ends" in said
+    assert "the same command" not in said
     assert len(list(tmp_path.glob("checkpoint-*"))) == 2  # that one, and that of the end
     assert history.epoch == list(range(EPOCHS))
     np.testing.assert_allclose(model.get_weights()[0], EPOCHS * BATCH / 2, rtol=1e-6)
