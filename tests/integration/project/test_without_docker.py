@@ -55,6 +55,7 @@ def prefix(
     """The files that the build stage installs, in a folder instead of /opt/tfps."""
     source = tmp_path_factory.mktemp("source")
     prefix = tmp_path_factory.mktemp("opt") / "tfps"
+    given = dict(one.text.split("=") for one in parsed if one.instruction == "ARG")
     for one in (one for one in parsed if one.stage == 0):
         if one.instruction == "COPY":
             *names, target = one.text.split()
@@ -67,7 +68,7 @@ def prefix(
             ran = subprocess.run(
                 ["sh", "-c", command],
                 cwd=source,
-                env=clean_environment,
+                env={**clean_environment, **given},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
