@@ -1,4 +1,4 @@
-"""The chief that a task serves: the first one that asks, until it leaves or is lost. Pure."""
+"""The chief that a task serves: the first one that asks, until it leaves or is lost."""
 
 from __future__ import annotations
 

@@ -54,6 +54,7 @@ class ClusterConnections:
             found = take_tasks(self._spec, job=self._job, policy=policy, timeout_s=timeout_s)
             is_same = is_connected_with(self._spec.jobs) and found == _newest.get("processes")
             if not (is_same and all(found.values())):  # TensorFlow keeps four threads each time
+                _newest.clear()  # until it has succeeded
                 connect_tensorflow()
                 _newest["processes"] = found
         self._own_identity = confirm_tasks(self._spec, job=self._job, timeout_s=timeout_s)
