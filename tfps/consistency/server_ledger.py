@@ -13,7 +13,8 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.functions.server_function import collect_stateful_operations
 from tfps.bridge.variables.named_resource import NamedResource, open_mutex
 from tfps.bridge.variables.resource_holder import ResourceHolder
-from tfps.bridge.variables.server_variable import ServerVariable, to_constant
+from tfps.bridge.variables.server_trace import to_constant
+from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.consistency.applied_window import blank_window
 from tfps.consistency.histogram import bin_bounds
 from tfps.consistency.ledger import Ledger, LedgerLayout

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge.variables.named_resource import NamedResource
-from tfps.bridge.variables.server_variable import to_constant
+from tfps.bridge.variables.server_trace import to_constant
 from tfps.consistency.server_ledger import ServerLedger
 
 TOKEN = 1  # has no meaning: a woken worker looks at the ledger again

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.variables.server_variable import keep_with_server_function
+from tfps.bridge.variables.server_trace import keep_with_server_function
 from tfps.optimizers.update_targets import UpdateTarget
 
 

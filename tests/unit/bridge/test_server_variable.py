@@ -7,7 +7,7 @@ from collections import Counter
 import tensorflow as tf
 
 from tfps.bridge.functions.server_function import trace_server_function
-from tfps.bridge.variables.server_variable import to_constant
+from tfps.bridge.variables.server_trace import to_constant
 
 DEVICE = "/job:localhost/replica:0/task:0/device:CPU:0"
 

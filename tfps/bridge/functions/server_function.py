@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.step_scope import outside_step
-from tfps.bridge.variables.server_variable import tracing_server_function, use_mask
+from tfps.bridge.variables.server_trace import tracing_server_function, use_mask
 
 
 def trace_server_function(

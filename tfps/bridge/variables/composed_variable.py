@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfps.bridge import tensorflow_private as private
-from tfps.bridge.variables.server_variable import ServerVariable, in_server_function
+from tfps.bridge.variables.server_trace import in_server_function
+from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
 
 

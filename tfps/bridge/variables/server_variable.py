@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,81 +13,16 @@ from tfps.bridge import tensorflow_private as private
 from tfps.bridge.method_scope import count_thread_write
 from tfps.bridge.variables.named_resource import NamedResource
 from tfps.bridge.variables.server_access import get_watch, repeat_accesses
+from tfps.bridge.variables.server_trace import (
+    ServerTrace,
+    get_current_trace,
+    get_mask,
+    in_server_function,
+)
 from tfps.errors import UnsupportedError
-
-_trace = threading.local()
 
 # TensorFlow sends a tensor to another process as one message of at most 2 GiB.
 CHUNK_BYTES = 256 * 2**20
-
-
-class _ServerTrace:
-    """The handles opened by name in the trace of one server function."""
-
-    def __init__(self, device: str) -> None:
-        self.device = device
-        self.graph = private.current_graph()
-        self.handles: dict[str, tf.Tensor] = {}
-        self.constants: dict[tuple[Any, ...], tf.Tensor] = {}
-        self.mask: tf.Tensor | None = None
-
-
-@contextlib.contextmanager
-def tracing_server_function(device: str) -> Iterator[None]:
-    """Open variables by name instead of capturing them while a server function is traced.
-
-    TensorFlow's placer moves a `RemoteCall` with a resource handle among its arguments onto the
-    server, which makes it sends and receives; without such an argument it is a single request.
-    """
-    previous = getattr(_trace, "current", None)
-    _trace.current = _ServerTrace(device)
-    try:
-        yield
-    finally:
-        _trace.current = previous
-
-
-@contextlib.contextmanager
-def use_mask(condition: tf.Tensor) -> Iterator[None]:
-    """Let assignments in a server function keep the old value unless a condition holds."""
-    _trace.current.mask = condition
-    try:
-        yield
-    finally:
-        _trace.current.mask = None
-
-
-def _get_mask() -> tf.Tensor | None:
-    current = getattr(_trace, "current", None)
-    return None if current is None or tf.executing_eagerly() else current.mask
-
-
-def in_server_function() -> bool:
-    """Return whether a server function is being traced on this thread."""
-    return getattr(_trace, "current", None) is not None and not tf.executing_eagerly()
-
-
-def keep_with_server_function(value: Any) -> None:
-    """Keep an object alive as long as the traced server function; also works in a branch."""
-    with _trace.current.graph.as_default():
-        private.keep_with_graph(value)
-
-
-def to_constant(value: Any, dtype: tf.DType = tf.int64) -> tf.Tensor:
-    """Convert a number or an array to a constant tensor; return a tensor unchanged.
-
-    In a server function each graph has one constant per number, since tracing another one takes as
-    long as any operation.
-    """
-    if tf.is_tensor(value):
-        return value
-    if isinstance(value, np.ndarray) or not in_server_function():
-        return tf.constant(value, dtype)
-    constants, key = _trace.current.constants, (private.current_graph(), dtype, value)
-    if key not in constants:
-        with tf.control_dependencies(None):
-            constants[key] = tf.constant(value, dtype)
-    return constants[key]
 
 
 class ServerVariable(private.BaseResourceVariable):
@@ -212,14 +145,13 @@ class ServerVariable(private.BaseResourceVariable):
 
     @property
     def handle(self) -> tf.Tensor:
-        current = getattr(_trace, "current", None)
-        if current is not None and not tf.executing_eagerly():
+        if (current := get_current_trace()) is not None:
             return self._open_by_name(current)
         if self._tfps_on_access is not None and tf.executing_eagerly():
             self._tfps_on_access()
         return self._handle
 
-    def _open_by_name(self, current: _ServerTrace) -> tf.Tensor:
+    def _open_by_name(self, current: ServerTrace) -> tf.Tensor:
         if current.device not in self._tfps_devices:
             raise UnsupportedError(
                 f"an optimizer, a schedule or a constraint: received {self.name}, a variable of "
@@ -334,7 +266,7 @@ class ServerVariable(private.BaseResourceVariable):
             self._write_rows(self.handle, value)
             self.refresh_mirrors()
             return self if read_value else None
-        if (mask := _get_mask()) is not None:
+        if (mask := get_mask()) is not None:
             value = tf.where(mask, value, self.read_value())
         if in_server_function() and self._shape.rank and self._shape[0] is None:
             value = self._hide_row_count(value)
@@ -356,13 +288,13 @@ class ServerVariable(private.BaseResourceVariable):
         return value[: value.shape[0] + unknown]
 
     def assign_add(self, delta: Any, *arguments: Any, **options: Any) -> Any:
-        if _get_mask() is not None or get_watch(self.container) is not None:
+        if get_mask() is not None or get_watch(self.container) is not None:
             return self.assign(self.read_value() + delta, *arguments, **options)
         self.count_write()
         return super().assign_add(delta, *arguments, **options)
 
     def assign_sub(self, delta: Any, *arguments: Any, **options: Any) -> Any:
-        if _get_mask() is not None or get_watch(self.container) is not None:
+        if get_mask() is not None or get_watch(self.container) is not None:
             return self.assign(self.read_value() - delta, *arguments, **options)
         self.count_write()
         return super().assign_sub(delta, *arguments, **options)

@@ -11,7 +11,8 @@ import tensorflow as tf
 from tfps.bridge import tensorflow_private as private
 from tfps.bridge.variables.composed_variable import ComposedVariable
 from tfps.bridge.variables.server_access import get_watch
-from tfps.bridge.variables.server_variable import ServerVariable, in_server_function
+from tfps.bridge.variables.server_trace import in_server_function
+from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.placement.slab import Member, SlabLayout
 
 

@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from tfps.bridge.functions.traced_graph import get_function_graph, graphs_below, iter_operations
 from tfps.bridge.step_scope import outside_step
-from tfps.bridge.variables.server_variable import ServerVariable, keep_with_server_function
+from tfps.bridge.variables.server_trace import keep_with_server_function
+from tfps.bridge.variables.server_variable import ServerVariable
 from tfps.errors import UnsupportedError
 from tfps.runtime.coordinator.storage import Storage
 from tfps.runtime.coordinator.worker_error import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfps.bridge.variables.server_variable import to_constant
+from tfps.bridge.variables.server_trace import to_constant
 from tfps.bridge.variables.worker_local_variable import WorkerLocalTensor
 from tfps.runtime.coordinator.runtime import Runtime
 from tfps.runtime.message.request_header import NOT_MEASURED, Fields
